@@ -1,0 +1,57 @@
+# Everything a developer needs. Works on a bare Debian 12 with Python 3.11 and make; the second time is quick,
+# because what is already installed is remembered in stamp files that live inside what they describe.
+
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+JOBS   ?= 2
+ARGS   ?=
+
+READY   := $(VENV)/.ready
+INTEROP := tests/interop/node_modules/.ready
+SOURCES := $(wildcard src tests bench scripts)
+
+.PHONY: help run test check lint types unit bench docs system clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: $(READY)  ## start a broker on this machine (ARGS="--port 1884" passes options)
+	@exec $(VENV)/bin/tidegate serve $(ARGS)
+
+# Exit status 5 means that no test carries the mark, which is fine for the second call only.
+test: $(READY) system $(INTEROP)  ## all tests, with other projects' clients and brokers
+	@status=0; \
+	$(PYTHON) -m pytest -q -n $(JOBS) -m "not serial" $(ARGS) || status=$$?; \
+	$(PYTHON) -m pytest -q -n 0 -m serial $(ARGS) || { code=$$?; [ $$code -eq 5 ] || status=$$code; }; \
+	exit $$status
+
+check: lint types unit  ## lint, types and unit tests: before every commit, under two minutes
+
+lint: $(READY)
+	$(VENV)/bin/ruff check $(SOURCES)
+
+types: $(READY)
+	$(VENV)/bin/mypy
+
+unit: $(READY)
+	$(PYTHON) -m pytest -q -n $(JOBS) tests/unit $(ARGS)
+
+bench: $(READY) system  ## measure beside Mosquitto, write bench/results and bench/README.md
+	$(PYTHON) bench/run.py $(ARGS)
+
+docs: $(READY)  ## write docs/configuration.md again from the settings
+	$(PYTHON) scripts/render_configuration.py
+
+system:
+	@scripts/ensure-system
+
+clean:  ## remove everything that make installed or built
+	rm -rf $(VENV) tests/interop/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt scripts/ensure-venv
+	@scripts/ensure-venv $(VENV)
+	@touch $@
+
+$(INTEROP): tests/interop/package.json tests/interop/package-lock.json | system
+	@cd tests/interop && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@

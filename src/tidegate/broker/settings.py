@@ -1,0 +1,90 @@
+"""What can be set about a broker: plain frozen dataclasses with safe defaults.
+
+Every field carries its help text in `metadata`; the configuration file, `--set`, the environment and the
+reference page are all generated from these classes, so a key exists in exactly one place.
+Times are seconds, sizes bytes. Zero means "no limit" only where the help says so.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+def setting(default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None) -> Any:
+    """A field with its help and the range the configuration loader enforces."""
+    return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
+
+
+class QueueFull(StrEnum):
+    """What happens to a QoS 1 or 2 publisher when a session it publishes to has no room left."""
+
+    HOLD = "hold"  # its PUBACK/PUBREC comes late: the message waits until there is room
+    REFUSE = "refuse"  # MQTT 5 publishers are told 0x97 Quota exceeded; 3.1.1 publishers are held
+    DROP = "drop"  # the message is dropped for that session, counted and logged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that keep one client from harming another."""
+
+    max_connections: int = setting(18_000, "connections at once, all listeners together", minimum=1)
+    connection_rate: float = setting(2_000.0, "new connections per second, node-wide; 0: no limit", minimum=0)
+    connect_timeout: float = setting(10.0, "seconds a client has to complete CONNECT", minimum=0.1)
+    packet_timeout: float = setting(30.0, "seconds a started packet may take to arrive in full", minimum=0.1)
+    write_timeout: float = setting(
+        60.0, "seconds a client may leave its socket full before it is cut off", minimum=0.1
+    )
+    max_packet_size: int = setting(
+        1_048_576, "largest packet accepted, bytes", minimum=64, maximum=268_435_460
+    )
+    max_connect_size: int = setting(
+        131_072, "largest packet accepted before CONNECT is complete, bytes", minimum=64, maximum=268_435_460
+    )
+    max_topic_levels: int = setting(128, "levels in a topic name or filter", minimum=1)
+    max_topic_alias: int = setting(
+        32, "topic aliases a client may use towards us, and we towards it", minimum=0, maximum=65_535
+    )
+    max_subscriptions: int = setting(10_000, "subscriptions of one session", minimum=1)
+    max_sessions: int = setting(1_000_000, "sessions, connected or not", minimum=1)
+    max_retained: int = setting(1_000_000, "retained messages", minimum=0)
+    receive_maximum: int = setting(
+        1_024, "unacknowledged QoS 1 and 2 messages a client may have towards us", minimum=1, maximum=65_535
+    )
+    max_inflight: int = setting(
+        1_024, "unacknowledged QoS 1 and 2 messages we have towards a client", minimum=1, maximum=65_535
+    )
+    max_queued_messages: int = setting(100_000, "messages queued for one session", minimum=1)
+    max_queued_bytes: int = setting(33_554_432, "bytes queued for one session", minimum=1_024)
+    max_total_queued_bytes: int = setting(1_073_741_824, "bytes queued for all sessions", minimum=65_536)
+    max_held_bytes: int = setting(
+        131_072, "bytes read ahead from a publisher while it is held", minimum=1_024
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """Which parts of MQTT are offered, and on what terms."""
+
+    maximum_qos: int = setting(2, "highest QoS accepted from and granted to clients", minimum=0, maximum=2)
+    retain_available: bool = setting(True, "retained messages are kept")
+    wildcard_subscription_available: bool = setting(True, "subscriptions may hold wildcards")
+    shared_subscription_available: bool = setting(True, "$share/group/filter subscriptions")
+    subscription_identifiers_available: bool = setting(True, "MQTT 5 subscription identifiers")
+    allow_zero_length_client_id: bool = setting(True, "assign an identifier to clients that send none")
+    server_keep_alive: int = setting(
+        0, "keep-alive imposed on MQTT 5 clients that ask for a longer one or none; 0: theirs rules",
+        minimum=0, maximum=65_535,
+    )
+    max_session_expiry: int = setting(
+        4_294_967_295, "longest session expiry granted; 4294967295: for ever", minimum=0, maximum=4_294_967_295
+    )
+    persistent_session_expiry: int = setting(
+        4_294_967_295, "session expiry of 3.1.1 clients with clean session 0", minimum=0, maximum=4_294_967_295
+    )
+    response_information: str = setting(
+        "", "prefix for response topics told to clients that ask; %c stands for the client identifier"
+    )
+    queue_qos0: bool = setting(False, "queue QoS 0 messages for sessions that are offline")
+    queue_full: QueueFull = setting(QueueFull.HOLD, "what happens to QoS 1 and 2 when a session has no room")
+    shared_policy: str = setting("round_robin", "how a shared subscription picks its member")
+    sys_interval: float = setting(10.0, "seconds between $SYS updates; 0: no $SYS topics", minimum=0)
