@@ -1,0 +1,31 @@
+"""What a node can be told, and how it is read: see `model` for the keys and `load` for the sources."""
+
+from tidegate.settings.errors import SettingsError
+from tidegate.settings.load import known_keys, load_settings
+from tidegate.settings.model import (
+    ListenerSettings,
+    ListenerType,
+    LogFormat,
+    LogLevel,
+    LogSettings,
+    MetricsSettings,
+    Settings,
+    is_loopback,
+)
+from tidegate.settings.render import dump, render_reference
+
+__all__ = [
+    "ListenerSettings",
+    "ListenerType",
+    "LogFormat",
+    "LogLevel",
+    "LogSettings",
+    "MetricsSettings",
+    "Settings",
+    "SettingsError",
+    "dump",
+    "is_loopback",
+    "known_keys",
+    "load_settings",
+    "render_reference",
+]

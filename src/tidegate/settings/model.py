@@ -1,0 +1,219 @@
+"""Everything a node can be told, as one tree of frozen dataclasses.
+
+The broker's own bounds and features live in `broker/settings.py`; this file adds what surrounds a broker:
+listeners, metrics, logs. Help and ranges sit in the field metadata, and the loader, `dump` and the reference
+page read them from there, so a new key is one new field and nothing else.
+"""
+
+import ipaddress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from tidegate.broker.settings import Features, Limits, setting
+from tidegate.settings.errors import SettingsError
+
+
+class ListenerType(StrEnum):
+    """How clients reach a listener."""
+
+    TCP = "tcp"
+    TLS = "tls"
+    WS = "ws"
+    WSS = "wss"
+    UNIX = "unix"
+
+
+class LogLevel(StrEnum):
+    """The least important line that is still written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a log line looks."""
+
+    AUTO = "auto"  # human on a terminal, JSON lines otherwise
+    HUMAN = "human"
+    JSON = "json"
+
+
+# 1883 and 8883 are registered for MQTT; the WebSocket ports are what most brokers use.
+DEFAULT_PORTS = {
+    ListenerType.TCP: 1883,
+    ListenerType.TLS: 8883,
+    ListenerType.WS: 8083,
+    ListenerType.WSS: 8084,
+    ListenerType.UNIX: 0,
+}
+DEFAULT_WEBSOCKET_PATH = "/mqtt"
+BY_TYPE = -1
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach `host`. Unknown names count as not."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """One address where clients connect."""
+
+    type: ListenerType = setting(ListenerType.TCP, "how clients connect")
+    host: str = setting("127.0.0.1", "address to listen on; 0.0.0.0 or :: for every interface")
+    port: int = setting(
+        BY_TYPE,
+        "port; 0 picks a free one; default 1883, tls 8883, ws 8083, wss 8084",
+        minimum=0,
+        maximum=65_535,
+    )
+    path: str = setting("", "unix: the socket file; ws and wss: the URL path, default /mqtt")
+    certfile: Path | None = setting(None, "tls and wss: the server's certificate chain, PEM")
+    keyfile: Path | None = setting(None, "tls and wss: the private key, PEM")
+    client_ca: Path | None = setting(
+        None, "tls and wss: authorities whose client certificates are accepted, PEM"
+    )
+    require_client_certificate: bool = setting(False, "tls and wss: refuse clients without a certificate")
+    allow_anonymous: bool | None = setting(
+        None, "let clients in without credentials; auto: only on loopback addresses and unix sockets"
+    )
+    max_connections: int = setting(
+        0, "connections at once on this listener; 0: only the node's limit", minimum=0
+    )
+    origins: tuple[str, ...] = setting((), "ws and wss: Origin headers accepted from browsers; empty: any")
+
+    def __post_init__(self) -> None:
+        # Frozen, but the defaults of two fields depend on a third: filling them in here means that no reader
+        # of a listener has to know the rule.
+        if self.port == BY_TYPE:
+            object.__setattr__(self, "port", DEFAULT_PORTS[self.type])
+        if self.is_websocket and not self.path:
+            object.__setattr__(self, "path", DEFAULT_WEBSOCKET_PATH)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the bytes on the wire are encrypted."""
+        return self.type in (ListenerType.TLS, ListenerType.WSS)
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether MQTT travels inside WebSocket frames."""
+        return self.type in (ListenerType.WS, ListenerType.WSS)
+
+    @property
+    def accepts_anonymous(self) -> bool:
+        """`allow_anonymous` with its default worked out: safe unless somebody decided otherwise."""
+        if self.allow_anonymous is not None:
+            return self.allow_anonymous
+        return self.type is ListenerType.UNIX or is_loopback(self.host)
+
+    @property
+    def address(self) -> str:
+        """The listener as a URL, for messages."""
+        if self.type is ListenerType.UNIX:
+            return f"unix:{self.path}"
+        scheme = {"tcp": "mqtt", "tls": "mqtts"}.get(self.type, str(self.type))
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}{self.path if self.is_websocket else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """Where Prometheus reads the node's counters."""
+
+    host: str = setting("127.0.0.1", "address of the metrics page")
+    port: int = setting(0, "port of the metrics page; 0: none", minimum=0, maximum=65_535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What is written to standard error."""
+
+    level: LogLevel = setting(LogLevel.INFO, "least important line that is written")
+    format: LogFormat = setting(LogFormat.AUTO, "auto: human on a terminal, JSON lines otherwise")
+
+
+def _default_listeners() -> tuple[ListenerSettings, ...]:
+    return (ListenerSettings(),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One node."""
+
+    name: str = setting("tidegate", "name of the node in $SYS topics, logs and metrics")
+    shutdown_timeout: float = setting(10.0, "seconds a graceful stop may take", minimum=0)
+    listeners: tuple[ListenerSettings, ...] = field(
+        default_factory=_default_listeners, metadata={"help": "where clients connect"}
+    )
+    limits: Limits = field(default_factory=Limits)
+    features: Features = field(default_factory=Features)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+def check_listeners(listeners: tuple[ListenerSettings, ...]) -> None:
+    """Raises SettingsError for listeners whose fields, each valid alone, do not fit together."""
+    if not listeners:
+        raise SettingsError(
+            "a node needs at least one listener",
+            key="listeners",
+            value=[],
+            hint="leave it out for 127.0.0.1:1883",
+        )
+    seen: dict[str, int] = {}
+    for index, listener in enumerate(listeners):
+        _check_listener(f"listeners.{index}", listener)
+        other = seen.setdefault(listener.address, index)
+        if other != index and (listener.port != 0 or listener.type is ListenerType.UNIX):
+            raise SettingsError(
+                f"listeners.{other} has the same address",
+                key=f"listeners.{index}",
+                value=listener.address,
+                hint="give each listener a port of its own",
+            )
+
+
+def _check_listener(key: str, listener: ListenerSettings) -> None:
+    def refuse(name: str, problem: str, hint: str) -> SettingsError:
+        value = getattr(listener, name)
+        shown = str(value) if isinstance(value, Path) else value
+        return SettingsError(problem, key=f"{key}.{name}", value=shown, hint=hint)
+
+    if listener.type is ListenerType.UNIX and not listener.path:
+        raise refuse("path", "a unix listener needs the path of its socket", "for example /run/tidegate.sock")
+    if listener.is_websocket and not listener.path.startswith("/"):
+        raise refuse("path", "a URL path begins with /", f"for example {DEFAULT_WEBSOCKET_PATH}")
+    if not listener.host and listener.type is not ListenerType.UNIX:
+        raise refuse("host", "a listener needs an address", "127.0.0.1, or 0.0.0.0 for every interface")
+    if listener.origins and not listener.is_websocket:
+        raise refuse("origins", "only WebSocket listeners see an Origin", 'set type = "ws" or leave it out')
+    if listener.is_tls:
+        for name in ("certfile", "keyfile"):
+            if getattr(listener, name) is None:
+                raise refuse(name, f"a {listener.type} listener needs a {name}", "name a PEM file")
+        if listener.require_client_certificate and listener.client_ca is None:
+            raise refuse(
+                "require_client_certificate",
+                "there is no authority to check certificates against",
+                "set client_ca",
+            )
+        return
+    for name in ("certfile", "keyfile", "client_ca"):
+        if getattr(listener, name) is not None:
+            # Clear text on a listener that was meant to be encrypted must not start.
+            raise refuse(
+                name, f"a {listener.type} listener is not encrypted", 'set type = "tls" or leave it out'
+            )
+    if listener.require_client_certificate:
+        raise refuse(
+            "require_client_certificate", f"a {listener.type} listener is not encrypted", 'set type = "tls"'
+        )
