@@ -1,0 +1,1 @@
+"""What tests of Tidegate, and of programs built on it, need: real things, made small and quick."""
