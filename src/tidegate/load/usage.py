@@ -1,0 +1,52 @@
+"""CPU time and memory of a process, from /proc (Linux)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.load.errors import LoadError
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the user and system time of all threads of `pid`.
+
+    The scheduler's nanosecond counters are used where the kernel has them; clock ticks (10 ms) where not.
+    """
+    try:
+        total_ns = 0
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total_ns += int((task / "schedstat").read_text().split()[0])
+        if total_ns:
+            return total_ns / 1e9
+    except FileNotFoundError:
+        pass  # a kernel without schedstat, or a thread that just ended
+    try:
+        # The name of the program may hold blanks and brackets: fields are counted from the last bracket on.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        raise LoadError(f"process {pid} is gone; did the broker stop?") from None
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Memory:
+    """Resident set, and its proportional part (pages shared with other processes divided among them)."""
+
+    rss_bytes: int
+    pss_bytes: int
+
+
+def memory(pid: int) -> Memory:
+    """Return what `pid` holds now; costs the kernel a walk of its page tables."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except FileNotFoundError:
+        raise LoadError(f"process {pid} is gone; did the broker stop?") from None
+    except PermissionError:
+        raise LoadError(f"no right to read the memory of process {pid}; run as its user") from None
+    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+    return Memory(rss_bytes=sizes["Rss"], pss_bytes=sizes["Pss"])
