@@ -1,7 +1,7 @@
 """What a node can be told, and how it is read: see `model` for the keys and `load` for the sources."""
 
 from tidegate.settings.errors import SettingsError
-from tidegate.settings.load import known_keys, load_settings
+from tidegate.settings.load import given_keys, known_keys, load_settings
 from tidegate.settings.model import (
     ListenerSettings,
     ListenerType,
@@ -24,6 +24,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "dump",
+    "given_keys",
     "is_loopback",
     "known_keys",
     "load_settings",

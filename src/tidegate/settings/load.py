@@ -36,6 +36,29 @@ def load_settings(
     and win over all.
     `environ` is read only when given, so that a caller decides whether the environment counts.
     """
+    settings: Settings = _build(Settings, _gather(path, overrides, environ, options), "")
+    check_listeners(settings.listeners)
+    return settings
+
+
+def given_keys(
+    path: Path | None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> frozenset[str]:
+    """The dotted keys that some source sets, known or not: what somebody decided, apart from the defaults."""
+    return frozenset(_leaf_keys(_gather(path, overrides, environ, None), ""))
+
+
+def known_keys() -> list[str]:
+    """Every dotted key, with `listeners.0` standing for any listener."""
+    return list(_keys(Settings, ""))
+
+
+def _gather(
+    path: Path | None,
+    overrides: Sequence[str],
+    environ: Mapping[str, str] | None,
+    options: Mapping[str, object] | None,
+) -> Tree:
     tree = _read_file(path) if path is not None else {}
     tree.setdefault(LISTENERS, [{}])
     for name, text in sorted((environ or {}).items()):
@@ -54,14 +77,7 @@ def load_settings(
         _put(tree, name.strip(), Given(text.strip(), "--set", is_text=True))
     for name, value in (options or {}).items():
         _put(tree, name, Given(value, "command line"))
-    settings: Settings = _build(Settings, tree, "")
-    check_listeners(settings.listeners)
-    return settings
-
-
-def known_keys() -> list[str]:
-    """Every dotted key, with `listeners.0` standing for any listener."""
-    return list(_keys(Settings, ""))
+    return tree
 
 
 def _read_file(path: Path) -> Tree:
@@ -201,6 +217,14 @@ def _keys(cls: Any, prefix: str) -> Iterator[str]:
             yield from _keys(wanted, f"{prefix}{field.name}.")
         else:
             yield f"{prefix}{field.name}"
+
+
+def _leaf_keys(node: Any, key: str) -> Iterator[str]:
+    if isinstance(node, Given):
+        yield key
+        return
+    for name, child in node.items() if isinstance(node, dict) else enumerate(node):
+        yield from _leaf_keys(child, f"{key}.{name}" if key else str(name))
 
 
 def _first_leaf(key: str, node: Any) -> tuple[str, Given]:

@@ -1,0 +1,27 @@
+"""`tidegate check-config`: is this file right, and what does it come to?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.options import Overrides, read_settings
+
+
+def command(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Settings, a TOML file.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print every setting in effect, as TOML.")] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Check settings without starting anything.
+
+    The environment and --set count, as they do for serve. Whether files exist and ports are free is what
+    `tidegate doctor` looks at.
+    """
+    settings = read_settings(file, overrides)
+    # With --show, standard output is the settings and nothing else, so that it can be saved as a file.
+    typer.echo(f"{file or 'built-in settings'}: OK", err=show)
+    if show:
+        from tidegate.settings import dump
+
+        typer.echo(dump(settings), nl=False)

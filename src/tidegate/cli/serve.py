@@ -1,0 +1,78 @@
+"""`tidegate serve`: run a node until it is told to stop."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.cli.options import Config, Overrides, names_a_port, read_settings
+
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=65_535, help="Port for MQTT; 0 picks a free one. Default 1883, or the next free one."
+    ),
+]
+
+
+def command(
+    config: Config = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; 0.0.0.0 for every interface. Default 127.0.0.1.")
+    ] = None,
+    port: Port = None,
+    websocket_port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Also accept MQTT over WebSocket on this port.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Serve Prometheus metrics on this port.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, human or json.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C."""
+    given = {"metrics.port": metrics_port, "log.level": log_level, "log.format": log_format}
+    options: dict[str, object] = {key: value for key, value in given.items() if value is not None}
+    options |= listener_options(read_settings(config, overrides), host, port, websocket_port)
+    settings = read_settings(config, overrides, options)
+
+    import uvloop
+
+    from tidegate import log
+    from tidegate.node import serve
+
+    log.configure(settings.log.level, settings.log.format)
+    port_fallback = port is None and not names_a_port(config, overrides)
+    raise typer.Exit(uvloop.run(serve(settings, port_fallback=port_fallback)))
+
+
+def listener_options(
+    settings: "Settings", host: str | None, port: int | None, websocket_port: int | None
+) -> dict[str, object]:
+    """`--host`, `--port` and `--websocket-port` as keys of the listeners they mean.
+
+    They change the first listener of their kind; if the file names none, they add one.
+    """
+    options: dict[str, object] = {}
+    free = len(settings.listeners)
+
+    def place(type: str, values: dict[str, object]) -> None:
+        nonlocal free
+        index = next((at for at, listener in enumerate(settings.listeners) if listener.type == type), free)
+        if index == free:
+            free += 1
+            values = {"type": type} | values
+        options.update(
+            {f"listeners.{index}.{key}": value for key, value in values.items() if value is not None}
+        )
+
+    if host is not None or port is not None:
+        place("tcp", {"host": host, "port": port})
+    if websocket_port is not None:
+        place("ws", {"host": host, "port": websocket_port})
+    return options
