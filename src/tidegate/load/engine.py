@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Self
 
 from tidegate.load.clients import Access, Client, open_clients
+from tidegate.load.errors import ConnectionLost
 from tidegate.load.result import Result, percentile
 from tidegate.load.settings import Settings
 from tidegate.load.streams import SubscriberStream
-from tidegate.load.usage import cpu_seconds
+from tidegate.load.usage import cpu_seconds, steal_seconds
 
 Progress = Callable[[str], None]
 
@@ -30,6 +31,7 @@ class Engine:
     def __init__(self, access: Access) -> None:
         self.access = access
         self.clients: dict[int, Client] = {}
+        self.lost: list[Client] | None = None  # where to note lost connections; None: they end the run
         self._epoll = select.epoll()
 
     def __enter__(self) -> Self:
@@ -58,7 +60,12 @@ class Engine:
             now_ns = time.monotonic_ns()
             clients = self.clients
             for fd, mask in events:
-                clients[fd].on_event(mask, now_ns)
+                try:
+                    clients[fd].on_event(mask, now_ns)
+                except ConnectionLost:
+                    if self.lost is None:
+                        raise
+                    self.lost.append(clients.pop(fd))
         return len(events)
 
     def turn_until(self, due_ns: int) -> None:
@@ -89,6 +96,7 @@ class Meter:
         self._started = time.monotonic()
         self._broker = cpu_seconds(self._pid) if self._pid is not None else None
         self._tool = time.process_time()
+        self._steal = steal_seconds()
         self._received = sum(stream.received for stream in self._subscribers)
 
     def start(self) -> None:
@@ -100,11 +108,13 @@ class Meter:
     def stop(self, result: Result) -> None:
         """End the measured window and note what was read in `result`."""
         started, broker, tool, received = self._started, self._broker, self._tool, self._received
+        steal = self._steal
         self._read()
         result.seconds = self._started - started
         result.delivered = self._received - received
         result.messages_per_second = result.delivered / result.seconds
         result.tool_cpu_share = (self._tool - tool) / result.seconds
+        result.steal_share = (self._steal - steal) / result.seconds
         if broker is not None and self._broker is not None:
             result.broker_cpu_seconds = self._broker - broker
             result.broker_cpu_share = result.broker_cpu_seconds / result.seconds

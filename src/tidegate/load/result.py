@@ -36,11 +36,13 @@ class Result:
     broker_cpu_us_per_message: float | None = None
     broker_cpu_share: float | None = None
     tool_cpu_share: float = 0.0
+    steal_share: float = 0.0  # time the host took from this machine's processors, for judging the rest
     latency_samples: int = 0
     latency_p50_ms: float | None = None
     latency_p99_ms: float | None = None
     late_sends: int | None = None  # trickle: sent more than 5 ms after their time
     pings: int | None = None
+    unanswered_pings: int | None = None
     connects_per_second: float | None = None
     rss_before_bytes: int | None = None
     rss_after_bytes: int | None = None
@@ -50,7 +52,7 @@ class Result:
     @property
     def is_exact(self) -> bool:
         """Say whether every message arrived once and only once, and no client was lost."""
-        return not (self.drops or self.repeats or self.refused or self.disconnects)
+        return not (self.drops or self.repeats or self.refused or self.disconnects or self.unanswered_pings)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record for JSON, without what this mode does not measure."""

@@ -32,6 +32,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
+def steal_seconds() -> float:
+    """Return how long a processor of this machine was ready to run and the host did not let it, on average."""
+    fields = Path("/proc/stat").read_text().partition("\n")[0].split()
+    return int(fields[8]) / _TICK / (os.cpu_count() or 1)
+
+
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Memory:
     """Resident set, and its proportional part (pages shared with other processes divided among them)."""
