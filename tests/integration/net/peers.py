@@ -27,6 +27,13 @@ def run_on(loop_name: str, main: Coroutine[Any, Any, T]) -> T:
         return runner.run(bounded())
 
 
+async def wait_for(condition: Callable[[], bool], timeout: float = DEADLINE) -> None:
+    """Wait for something nobody announces: a counter, for one."""
+    async with asyncio.timeout(timeout):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.001)
+
+
 class Recorder(asyncio.Protocol):
     """Keeps what it is given and lets a test wait for it."""
 

@@ -1,0 +1,318 @@
+"""MQTT over WebSocket: the HTTP upgrade on both sides.
+
+Server: `WebSocketServer` answers the upgrade request and only then makes the inner protocol, so an inner
+protocol never sees a connection that is not a WebSocket. Client: `open_websocket`. What happens to frames
+afterwards is in `framing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl as ssl_module
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, cast
+
+from websockets.client import ClientProtocol
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+from websockets.uri import WebSocketURI
+
+from tidegate.net.addresses import Endpoint
+from tidegate.net.errors import WebSocketRefused
+from tidegate.net.framing import WebSocketLink, library_log
+
+# The client must offer "mqtt" and the server must select it [MQTT5-6.0.0-3] [MQTT5-6.0.0-4]; "mqttv3.1" is
+# what clients from before the standard offer.
+SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
+
+# Browsers send a few KiB of cookies and tokens; the library alone would take 1 MiB of headers.
+MAX_REQUEST_BYTES = 32 * 1024
+
+_END_OF_HEADERS = b"\r\n\r\n"
+
+# The longest MQTT packet (MQTT5 section 2.1.4: four bytes of Remaining Length) with its header.
+LONGEST_PACKET_BYTES = 268_435_455 + 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSocketOptions:
+    """How a listener upgrades connections. Times in seconds.
+
+    `paths` None accepts every path. `origins` None accepts every page; otherwise a browser must come from
+    one of them, while clients that send no Origin (not browsers) are let in. `max_frame_bytes` bounds what
+    is held for one frame; a message may be longer if it comes in fragments.
+    """
+
+    paths: tuple[str, ...] | None = ("/", "/mqtt")
+    origins: tuple[str, ...] | None = None
+    max_frame_bytes: int = 1_048_576 + 65_536
+    handshake_timeout: float = 10.0
+    close_timeout: float = 5.0
+    max_upgrading: int = 4096
+
+
+@dataclass(slots=True, eq=False)
+class Upgrades:
+    """Connections of one listener that are not WebSockets yet, and what became of the others."""
+
+    pending: set[WebSocketServer] = field(default_factory=set)
+    done: int = 0
+    failed: int = 0
+    turned_away: int = 0
+
+    def abort_pending(self) -> None:
+        for link in tuple(self.pending):
+            link.abort()
+
+
+class WebSocketServer(WebSocketLink):
+    """The server's end of one connection; `inner_factory` is called once the upgrade is done."""
+
+    frames: ServerProtocol
+
+    def __init__(
+        self,
+        inner_factory: Callable[[], asyncio.Protocol],
+        options: WebSocketOptions,
+        upgrades: Upgrades | None = None,
+    ) -> None:
+        origins = None if options.origins is None else [*map(Origin, options.origins), None]
+        super().__init__(
+            ServerProtocol(
+                origins=origins,
+                subprotocols=SUBPROTOCOLS,
+                max_size=(None, options.max_frame_bytes),
+                logger=library_log,
+            ),
+            close_timeout=options.close_timeout,
+            masked=False,
+        )
+        self._inner_factory = inner_factory
+        self._options = options
+        self._upgrades = Upgrades() if upgrades is None else upgrades
+        self._request = bytearray()
+        self._is_upgraded = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.outer = cast(asyncio.Transport, transport)
+        if len(self._upgrades.pending) >= self._options.max_upgrading:
+            self._upgrades.turned_away += 1
+            self.abort()
+            return
+        self._upgrades.pending.add(self)
+        self._set_deadline(self._options.handshake_timeout)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_upgraded:
+            super().data_received(data)
+        elif not self._is_closing:
+            self._request_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self in self._upgrades.pending:
+            self._upgrades.pending.discard(self)
+            self._upgrades.failed += 1
+        super().connection_lost(exc)
+
+    def _request_received(self, data: bytes) -> None:
+        """Gather the request, apart from frames an eager client may have sent right behind it."""
+        request = self._request
+        searched = max(0, len(request) - len(_END_OF_HEADERS) + 1)
+        request += data
+        end = request.find(_END_OF_HEADERS, searched)
+        if end < 0:
+            if not 0x41 <= request[0] <= 0x5A:
+                # No HTTP method begins like this, but MQTT and TLS do: no answer would be understood.
+                self.abort()
+            elif len(request) > MAX_REQUEST_BYTES:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request is too long.\n")
+            return
+        end += len(_END_OF_HEADERS)
+        rest = bytes(request[end:])
+        self.frames.receive_data(bytes(request[:end]))
+        request.clear()
+        events = self.frames.events_received()
+        if events:
+            self._answer(cast(Request, events[0]))
+        else:
+            # The library did not understand it and has already queued its answer, if any.
+            self._finish_refusal()
+        if rest and self._is_upgraded and not self._is_closing:
+            super().data_received(rest)
+
+    def _answer(self, request: Request) -> None:
+        path = request.path.partition("?")[0]
+        if self._options.paths is not None and path not in self._options.paths:
+            known = ", ".join(self._options.paths)
+            self._refuse(HTTPStatus.NOT_FOUND, f"There is no MQTT here. Known paths: {known}\n")
+            return
+        self.frames.send_response(self.frames.accept(request))
+        if self.frames.state is not State.OPEN:
+            self._finish_refusal()
+            return
+        self._cancel_deadline()
+        self._upgrades.pending.discard(self)
+        self._upgrades.done += 1
+        self._is_upgraded = True
+        self._flush()
+        self._connect_inner(
+            self._inner_factory(),
+            {
+                "http_headers": plain_headers(request.headers),
+                "http_path": request.path,
+                "subprotocol": self.frames.subprotocol,
+            },
+        )
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        self.frames.send_response(self.frames.reject(status, text))
+        self._finish_refusal()
+
+    def _finish_refusal(self) -> None:
+        self._enter_closing()
+        self._flush()
+
+
+class WebSocketClient(WebSocketLink):
+    """The client's end of one connection; `opened` gives the inner transport and protocol, or the error."""
+
+    frames: ClientProtocol
+
+    def __init__(
+        self,
+        inner_factory: Callable[[], asyncio.Protocol],
+        endpoint: Endpoint,
+        *,
+        headers: Mapping[str, str] | None = None,
+        max_frame_bytes: int = LONGEST_PACKET_BYTES,
+        close_timeout: float = 5.0,
+    ) -> None:
+        path, _, query = endpoint.path.partition("?")
+        uri = WebSocketURI(endpoint.tls, endpoint.host, endpoint.port, path, query)
+        super().__init__(
+            ClientProtocol(
+                uri, subprotocols=SUBPROTOCOLS[:1], max_size=(None, max_frame_bytes), logger=library_log
+            ),
+            close_timeout=close_timeout,
+            masked=True,
+        )
+        self._inner_factory = inner_factory
+        self._endpoint = endpoint
+        self._headers = dict(headers or {})
+        self.opened: asyncio.Future[tuple[asyncio.Transport, asyncio.Protocol]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.outer = cast(asyncio.Transport, transport)
+        request = self.frames.connect()
+        for name, value in self._headers.items():
+            request.headers[name] = value
+        self.frames.send_request(request)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        if self._inner_is_connected:
+            super().data_received(data)
+        elif not self._is_closing:
+            self.frames.receive_data(data)
+            self._response_received()
+
+    def eof_received(self) -> bool | None:
+        result = super().eof_received()
+        if not self.opened.done():
+            # An answer without Content-Length ends with the connection, so it may be complete only now.
+            self._response_received()
+            self._fail_opening("the server closed the connection during the upgrade", status=None)
+        return result
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail_opening(f"the connection was lost during the upgrade ({exc or 'closed'})", status=None)
+        super().connection_lost(exc)
+
+    def _response_received(self) -> None:
+        events = self.frames.events_received()
+        response = events[0] if events else None
+        problem = self.frames.handshake_exc
+        if problem is not None:
+            status = response.status_code if isinstance(response, Response) else None
+            self._fail_opening(str(problem), status=status)
+        elif isinstance(response, Response):
+            if self.frames.subprotocol is None:
+                # [MQTT5-6.0.0-4]
+                self._fail_opening("the server did not select the subprotocol mqtt", status=101)
+                return
+            facts: dict[str, Any] = {
+                "http_headers": plain_headers(response.headers),
+                "subprotocol": self.frames.subprotocol,
+            }
+            transport = self._connect_inner(self._inner_factory(), facts)
+            if not self.opened.done():
+                self.opened.set_result((transport, self.inner))
+            self._pass_on(events[1:])
+
+    def _fail_opening(self, problem: str, *, status: int | None) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(
+                WebSocketRefused(str(self._endpoint), problem, status=status, hint=_hint(status))
+            )
+            self.abort()
+
+
+async def open_websocket(
+    loop: asyncio.AbstractEventLoop,
+    endpoint: Endpoint,
+    protocol_factory: Callable[[], asyncio.Protocol],
+    ssl: ssl_module.SSLContext | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    max_frame_bytes: int = LONGEST_PACKET_BYTES,
+    close_timeout: float = 5.0,
+) -> tuple[asyncio.Transport, asyncio.Protocol]:
+    """Connect, upgrade, and return the inner transport and protocol.
+
+    Raises `WebSocketRefused` or `OSError`. It has no deadline of its own: `dial` gives it one.
+    """
+    outer, link = await loop.create_connection(
+        lambda: WebSocketClient(
+            protocol_factory,
+            endpoint,
+            headers=headers,
+            max_frame_bytes=max_frame_bytes,
+            close_timeout=close_timeout,
+        ),
+        endpoint.host,
+        endpoint.port,
+        ssl=ssl,
+    )
+    try:
+        return await link.opened
+    except BaseException:
+        outer.abort()
+        raise
+
+
+def plain_headers(headers: Headers) -> dict[str, str]:
+    """Lower-case names; a header that comes several times has its values joined, as RFC 9110 5.3 allows."""
+    plain: dict[str, str] = {}
+    for name, value in headers.raw_items():
+        key = name.lower()
+        plain[key] = f"{plain[key]}, {value}" if key in plain else value
+    return plain
+
+
+def _hint(status: int | None) -> str:
+    match status:
+        case None:
+            return "is this a WebSocket port? mqtt:// and ws:// listeners have different ports"
+        case 404:
+            return "check the path; many brokers use /mqtt"
+        case 401 | 403:
+            return "the server wants other credentials or another Origin header"
+        case _:
+            return "the server may not offer MQTT over WebSocket here"
