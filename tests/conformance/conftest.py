@@ -1,7 +1,7 @@
 """A real broker, and raw clients that are closed after each test.
 
-`TIDEGATE_TEST_PORT` names the port of another server on this machine to test instead; tests that need a broker
-with settings of their own are then skipped.
+`TIDEGATE_TEST_PORT` names the port of another server on this machine to test instead; tests that need a
+broker with settings of their own are then skipped.
 """
 
 import os
