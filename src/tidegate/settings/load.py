@@ -193,12 +193,13 @@ def _build(cls: Any, tree: Tree, prefix: str) -> Any:
             )
         elif dataclasses.is_dataclass(wanted):
             if isinstance(node, Given):
+                hint = (
+                    f"name a key in it: {next(_keys(wanted, key + '.'))}"
+                    if node.is_text
+                    else f"write [{key}]"
+                )
                 raise SettingsError(
-                    "is a table, not a value",
-                    key=key,
-                    value=node.value,
-                    origin=node.origin,
-                    hint=f"write [{key}]",
+                    "is a table, not a value", key=key, value=node.value, origin=node.origin, hint=hint
                 )
             values[name] = _build(wanted, node, f"{key}.")
         else:

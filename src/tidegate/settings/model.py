@@ -169,11 +169,14 @@ def check_listeners(listeners: tuple[ListenerSettings, ...]) -> None:
             value=[],
             hint="leave it out for 127.0.0.1:1883",
         )
-    seen: dict[str, int] = {}
+    seen: dict[object, int] = {}
     for index, listener in enumerate(listeners):
         _check_listener(f"listeners.{index}", listener)
-        other = seen.setdefault(listener.address, index)
-        if other != index and (listener.port != 0 or listener.type is ListenerType.UNIX):
+        is_unix = listener.type is ListenerType.UNIX
+        if listener.port == 0 and not is_unix:
+            continue  # each gets a free port of its own
+        other = seen.setdefault(listener.path if is_unix else (listener.host, listener.port), index)
+        if other != index:
             raise SettingsError(
                 f"listeners.{other} has the same address",
                 key=f"listeners.{index}",
