@@ -2,7 +2,7 @@
 
 `Outbound` owns the packet identifiers of what we publish, `Inbound` remembers which QoS 2 publications of the
 peer are not yet released. They hold no clock, no packets and no buffers: the caller sends what they answer. A
-node keeps one pair for each session, a million of them, so containers exist only while something is in flight.
+node keeps a pair for each session, a million of them, so containers exist only while something is in flight.
 
 An exchange is one value `(qos, message)` in a dictionary that keeps the order of sending:
 
@@ -79,7 +79,7 @@ class Outbound(Generic[M]):
 
     @property
     def can_send(self) -> bool:
-        """Whether the peer's Receive Maximum leaves room for a new message [MQTT5-3.3.4-9]."""
+        """Whether the peer's Receive Maximum leaves room for a new message [MQTT5-3.3.4-7]."""
         return not self._to_resend and len(self) < self.receive_maximum
 
     def next_identifier(self, also_in_use: Container[int] = ()) -> int:
@@ -217,7 +217,7 @@ class Inbound:
     def receive(self, packet_identifier: int) -> bool:
         """A QoS 2 PUBLISH came: True if it is new and must be passed on; answer PUBREC either way.
 
-        Raises `ReceiveMaximumExceeded` [MQTT5-3.3.4-9].
+        Raises `ReceiveMaximumExceeded` [MQTT5-3.3.4-7, MQTT5-3.3.4-9].
         """
         if self._received is None:
             self._received = set()
