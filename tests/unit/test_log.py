@@ -26,7 +26,9 @@ def _restored_logger() -> Iterator[None]:
     logger.setLevel(level)
 
 
-def written(stream: io.StringIO, format: str = "auto", environ: dict[str, str] | None = None, **extra: object) -> str:
+def written(
+    stream: io.StringIO, format: str = "auto", environ: dict[str, str] | None = None, **extra: object
+) -> str:
     log.configure("info", format, stream=stream, environ=environ or {})
     logging.getLogger("tidegate.net").warning("handshake failed", extra=extra)
     return stream.getvalue()
@@ -57,7 +59,9 @@ def test_no_color_switches_colour_off() -> None:
     assert line.endswith("warning  net  handshake failed  peer=x\n")
 
 
-@pytest.mark.parametrize("stream, format, is_json", [(io.StringIO(), "human", False), (Terminal(), "json", True)])
+@pytest.mark.parametrize(
+    "stream, format, is_json", [(io.StringIO(), "human", False), (Terminal(), "json", True)]
+)
 def test_a_format_that_was_asked_for_beats_the_kind_of_stream(stream, format: str, is_json: bool) -> None:
     assert written(stream, format).startswith("{") is is_json
 

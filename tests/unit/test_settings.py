@@ -68,7 +68,9 @@ def test_an_override_may_hold_an_equals_sign() -> None:
     assert load_settings(None, ["features.response_information=a=b"]).features.response_information == "a=b"
 
 
-@pytest.mark.parametrize("text, expected", [("on", True), ("Yes", True), ("1", True), ("FALSE", False), ("0", False)])
+@pytest.mark.parametrize(
+    "text, expected", [("on", True), ("Yes", True), ("1", True), ("FALSE", False), ("0", False)]
+)
 def test_booleans_can_be_written_in_several_ways_as_text(text: str, expected: bool) -> None:
     assert load_settings(None, [f"features.queue_qos0={text}"]).features.queue_qos0 is expected
 
@@ -163,85 +165,260 @@ class Refused:
 
 
 REFUSED = [
-    Refused(name="typo in a file", file="[limits]\nmax_conections = 5\n", key="limits.max_conections", value=5,
-            hint="limits.max_connections"),
-    Refused(name="typo in a table", file="[limit]\nmax_connections = 5\n", key="limit.max_connections", value=5,
-            hint="limits.max_connections"),
+    Refused(
+        name="typo in a file",
+        file="[limits]\nmax_conections = 5\n",
+        key="limits.max_conections",
+        value=5,
+        hint="limits.max_connections",
+    ),
+    Refused(
+        name="typo in a table",
+        file="[limit]\nmax_connections = 5\n",
+        key="limit.max_connections",
+        value=5,
+        hint="limits.max_connections",
+    ),
     Refused(name="empty unknown table", file="[limit]\n", key="limit", value={}, hint=""),
-    Refused(name="right key in no table", file="max_connections = 5\n", key="max_connections", value=5,
-            hint="max_connections"),
-    Refused(name="typo in --set", overrides=["log.levle=info"], key="log.levle", value="info", hint="log.level"),
-    Refused(name="typo in environment", environ={"TIDEGATE_LOG__LEVL": "info"}, key="log.levl", value="info",
-            hint="log.level"),
-    Refused(name="typo in a listener", file='[[listeners]]\n[[listeners]]\nprot = 5\n', key="listeners.1.prot",
-            value=5, hint="listeners.1.port"),
-    Refused(name="nothing like it", overrides=["zzz.qqq=1"], key="zzz.qqq", value="1", hint="docs/configuration.md"),
-    Refused(name="string for number", file='[limits]\nmax_connections = "5"\n', key="limits.max_connections",
-            value="5", hint="whole number, at least 1"),
-    Refused(name="boolean for number", file="[limits]\nmax_connections = true\n", key="limits.max_connections",
-            value=True, hint="whole number"),
-    Refused(name="fraction for whole number", file="[limits]\nmax_connections = 5.0\n",
-            key="limits.max_connections", value=5.0, hint="whole number"),
-    Refused(name="number for boolean", file="[features]\nqueue_qos0 = 1\n", key="features.queue_qos0", value=1,
-            hint="true or false"),
+    Refused(
+        name="right key in no table",
+        file="max_connections = 5\n",
+        key="max_connections",
+        value=5,
+        hint="max_connections",
+    ),
+    Refused(
+        name="typo in --set", overrides=["log.levle=info"], key="log.levle", value="info", hint="log.level"
+    ),
+    Refused(
+        name="typo in environment",
+        environ={"TIDEGATE_LOG__LEVL": "info"},
+        key="log.levl",
+        value="info",
+        hint="log.level",
+    ),
+    Refused(
+        name="typo in a listener",
+        file="[[listeners]]\n[[listeners]]\nprot = 5\n",
+        key="listeners.1.prot",
+        value=5,
+        hint="listeners.1.port",
+    ),
+    Refused(
+        name="nothing like it",
+        overrides=["zzz.qqq=1"],
+        key="zzz.qqq",
+        value="1",
+        hint="docs/configuration.md",
+    ),
+    Refused(
+        name="string for number",
+        file='[limits]\nmax_connections = "5"\n',
+        key="limits.max_connections",
+        value="5",
+        hint="whole number, at least 1",
+    ),
+    Refused(
+        name="boolean for number",
+        file="[limits]\nmax_connections = true\n",
+        key="limits.max_connections",
+        value=True,
+        hint="whole number",
+    ),
+    Refused(
+        name="fraction for whole number",
+        file="[limits]\nmax_connections = 5.0\n",
+        key="limits.max_connections",
+        value=5.0,
+        hint="whole number",
+    ),
+    Refused(
+        name="number for boolean",
+        file="[features]\nqueue_qos0 = 1\n",
+        key="features.queue_qos0",
+        value=1,
+        hint="true or false",
+    ),
     Refused(name="number for string", file="name = 5\n", key="name", value=5, hint="string"),
     Refused(name="table for value", file="[name]\nx = 1\n", key="name", value={"x": 1}, hint="string"),
     Refused(name="value for table", file="limits = 5\n", key="limits", value=5, hint="[limits]"),
-    Refused(name="value for listeners", file="listeners = 5\n", key="listeners", value=5, hint="[[listeners]]"),
-    Refused(name="table for listeners", file="[listeners]\nport = 5\n", key="listeners", value={"port": 5},
-            hint="[[listeners]]"),
+    Refused(
+        name="value for listeners", file="listeners = 5\n", key="listeners", value=5, hint="[[listeners]]"
+    ),
+    Refused(
+        name="table for listeners",
+        file="[listeners]\nport = 5\n",
+        key="listeners",
+        value={"port": 5},
+        hint="[[listeners]]",
+    ),
     Refused(name="no listeners", file="listeners = []\n", key="listeners", value=[], hint="127.0.0.1:1883"),
-    Refused(name="too small", overrides=["limits.max_connections=0"], key="limits.max_connections", value="0",
-            hint="at least 1"),
-    Refused(name="too large", overrides=["features.maximum_qos=3"], key="features.maximum_qos", value="3",
-            hint="from 0 to 2"),
-    Refused(name="port out of range", file="[[listeners]]\nport = 65536\n", key="listeners.0.port", value=65536,
-            hint="from 0 to 65535"),
-    Refused(name="port as the inner default", file="[[listeners]]\nport = -1\n", key="listeners.0.port", value=-1,
-            hint="from 0 to 65535"),
-    Refused(name="not a number", overrides=["shutdown_timeout=soon"], key="shutdown_timeout", value="soon",
-            hint="number"),
-    Refused(name="infinity", file="shutdown_timeout = inf\n", key="shutdown_timeout", value=float("inf"),
-            hint="number"),
-    Refused(name="beyond floats", file=f"shutdown_timeout = 1{'0' * 400}\n", key="shutdown_timeout",
-            value=10**400, hint="number"),
-    Refused(name="wrong choice", file='[features]\nqueue_full = "wait"\n', key="features.queue_full", value="wait",
-            hint='"hold" or "refuse" or "drop"'),
-    Refused(name="neither true nor false", overrides=["features.queue_qos0=maybe"], key="features.queue_qos0",
-            value="maybe", hint="true or false"),
-    Refused(name="list of numbers", file='[[listeners]]\ntype = "ws"\norigins = [1]\n', key="listeners.0.origins",
-            value=[1], hint="list of strings"),
+    Refused(
+        name="too small",
+        overrides=["limits.max_connections=0"],
+        key="limits.max_connections",
+        value="0",
+        hint="at least 1",
+    ),
+    Refused(
+        name="too large",
+        overrides=["features.maximum_qos=3"],
+        key="features.maximum_qos",
+        value="3",
+        hint="from 0 to 2",
+    ),
+    Refused(
+        name="port out of range",
+        file="[[listeners]]\nport = 65536\n",
+        key="listeners.0.port",
+        value=65536,
+        hint="from 0 to 65535",
+    ),
+    Refused(
+        name="port as the inner default",
+        file="[[listeners]]\nport = -1\n",
+        key="listeners.0.port",
+        value=-1,
+        hint="from 0 to 65535",
+    ),
+    Refused(
+        name="not a number",
+        overrides=["shutdown_timeout=soon"],
+        key="shutdown_timeout",
+        value="soon",
+        hint="number",
+    ),
+    Refused(
+        name="infinity",
+        file="shutdown_timeout = inf\n",
+        key="shutdown_timeout",
+        value=float("inf"),
+        hint="number",
+    ),
+    Refused(
+        name="beyond floats",
+        file=f"shutdown_timeout = 1{'0' * 400}\n",
+        key="shutdown_timeout",
+        value=10**400,
+        hint="number",
+    ),
+    Refused(
+        name="wrong choice",
+        file='[features]\nqueue_full = "wait"\n',
+        key="features.queue_full",
+        value="wait",
+        hint='"hold" or "refuse" or "drop"',
+    ),
+    Refused(
+        name="neither true nor false",
+        overrides=["features.queue_qos0=maybe"],
+        key="features.queue_qos0",
+        value="maybe",
+        hint="true or false",
+    ),
+    Refused(
+        name="list of numbers",
+        file='[[listeners]]\ntype = "ws"\norigins = [1]\n',
+        key="listeners.0.origins",
+        value=[1],
+        hint="list of strings",
+    ),
     Refused(name="NUL in a string", file='name = "a\\u0000"\n', key="name", value="a\0", hint="string"),
     Refused(name="--set without value", overrides=["name"], key="name", value="name", hint="--set"),
     Refused(name="--set of a table", overrides=["limits=5"], key="limits", value="5", hint="limits."),
     Refused(name="--set below a value", overrides=["name=a", "name.b=c"], key="name.b", value="c", hint=""),
-    Refused(name="listener too far", overrides=["listeners.2.port=5"], key="listeners.2.port", value="5",
-            hint="listeners.1 adds one"),
-    Refused(name="listener without number", overrides=["listeners.port=5"], key="listeners.port", value="5",
-            hint="numbered from 0"),
-    Refused(name="tls without certificate", file='[[listeners]]\ntype = "tls"\n', key="listeners.0.certfile",
-            value=None, hint="PEM"),
-    Refused(name="tls without key", overrides=["listeners.0.type=tls", "listeners.0.certfile=c"],
-            key="listeners.0.keyfile", value=None, hint="PEM"),
-    Refused(name="certificate without tls", overrides=["listeners.0.certfile=c"], key="listeners.0.certfile",
-            value="c", hint="tls"),
-    Refused(name="client certificates without tls", overrides=["listeners.0.require_client_certificate=true"],
-            key="listeners.0.require_client_certificate", value=True, hint="tls"),
-    Refused(name="client certificates without authority",
-            overrides=["listeners.0.type=tls", "listeners.0.certfile=c", "listeners.0.keyfile=k",
-                       "listeners.0.require_client_certificate=true"],
-            key="listeners.0.require_client_certificate", value=True, hint="client_ca"),
-    Refused(name="unix without path", file='[[listeners]]\ntype = "unix"\n', key="listeners.0.path", value="",
-            hint=".sock"),
-    Refused(name="websocket path without slash", file='[[listeners]]\ntype = "ws"\npath = "mqtt"\n',
-            key="listeners.0.path", value="mqtt", hint="/mqtt"),
-    Refused(name="origins without websocket", overrides=["listeners.0.origins=https://a"],
-            key="listeners.0.origins", value=("https://a",), hint="ws"),
-    Refused(name="empty host", overrides=["listeners.0.host="], key="listeners.0.host", value="", hint="127.0.0.1"),
-    Refused(name="same address twice", file="[[listeners]]\n[[listeners]]\n", key="listeners.1",
-            value="mqtt://127.0.0.1:1883", hint="port"),
-    Refused(name="same port by two protocols", file='[[listeners]]\n[[listeners]]\ntype = "ws"\nport = 1883\n',
-            key="listeners.1", value="ws://127.0.0.1:1883/mqtt", hint="port"),
+    Refused(
+        name="listener too far",
+        overrides=["listeners.2.port=5"],
+        key="listeners.2.port",
+        value="5",
+        hint="listeners.1 adds one",
+    ),
+    Refused(
+        name="listener without number",
+        overrides=["listeners.port=5"],
+        key="listeners.port",
+        value="5",
+        hint="numbered from 0",
+    ),
+    Refused(
+        name="tls without certificate",
+        file='[[listeners]]\ntype = "tls"\n',
+        key="listeners.0.certfile",
+        value=None,
+        hint="PEM",
+    ),
+    Refused(
+        name="tls without key",
+        overrides=["listeners.0.type=tls", "listeners.0.certfile=c"],
+        key="listeners.0.keyfile",
+        value=None,
+        hint="PEM",
+    ),
+    Refused(
+        name="certificate without tls",
+        overrides=["listeners.0.certfile=c"],
+        key="listeners.0.certfile",
+        value="c",
+        hint="tls",
+    ),
+    Refused(
+        name="client certificates without tls",
+        overrides=["listeners.0.require_client_certificate=true"],
+        key="listeners.0.require_client_certificate",
+        value=True,
+        hint="tls",
+    ),
+    Refused(
+        name="client certificates without authority",
+        overrides=[
+            "listeners.0.type=tls",
+            "listeners.0.certfile=c",
+            "listeners.0.keyfile=k",
+            "listeners.0.require_client_certificate=true",
+        ],
+        key="listeners.0.require_client_certificate",
+        value=True,
+        hint="client_ca",
+    ),
+    Refused(
+        name="unix without path",
+        file='[[listeners]]\ntype = "unix"\n',
+        key="listeners.0.path",
+        value="",
+        hint=".sock",
+    ),
+    Refused(
+        name="websocket path without slash",
+        file='[[listeners]]\ntype = "ws"\npath = "mqtt"\n',
+        key="listeners.0.path",
+        value="mqtt",
+        hint="/mqtt",
+    ),
+    Refused(
+        name="origins without websocket",
+        overrides=["listeners.0.origins=https://a"],
+        key="listeners.0.origins",
+        value=("https://a",),
+        hint="ws",
+    ),
+    Refused(
+        name="empty host", overrides=["listeners.0.host="], key="listeners.0.host", value="", hint="127.0.0.1"
+    ),
+    Refused(
+        name="same address twice",
+        file="[[listeners]]\n[[listeners]]\n",
+        key="listeners.1",
+        value="mqtt://127.0.0.1:1883",
+        hint="port",
+    ),
+    Refused(
+        name="same port by two protocols",
+        file='[[listeners]]\n[[listeners]]\ntype = "ws"\nport = 1883\n',
+        key="listeners.1",
+        value="ws://127.0.0.1:1883/mqtt",
+        hint="port",
+    ),
 ]
 
 
@@ -295,7 +472,13 @@ def test_every_known_key_can_be_set_to_its_default_as_text() -> None:
         value: object = Settings()
         for part in key.split("."):
             value = value[int(part)] if isinstance(value, tuple) else getattr(value, part)
-        text = "auto" if value is None and key.endswith("anonymous") else "" if value in (None, ()) else str(value)
+        text = (
+            "auto"
+            if value is None and key.endswith("anonymous")
+            else ""
+            if value in (None, ())
+            else str(value)
+        )
         assert load_settings(None, [f"{key}={text}"]) == Settings(), key
 
 
@@ -310,7 +493,11 @@ plain_listeners = st.builds(
     max_connections=st.integers(0, 10**6),
 )
 tls_listeners = st.builds(
-    ListenerSettings, type=st.just(ListenerType.TLS), port=st.just(0), certfile=paths, keyfile=paths,
+    ListenerSettings,
+    type=st.just(ListenerType.TLS),
+    port=st.just(0),
+    certfile=paths,
+    keyfile=paths,
     client_ca=st.none() | paths,
 )
 any_settings = st.builds(
