@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from tidegate import __version__
-from tidegate.cli.status import ExitStatus
+from tidegate.cli.status import ExitStatus, report
 from tidegate.errors import TidegateError
 
 # Command name: its module in this folder. The order is that of `tidegate --help`.
@@ -60,16 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of our output left, as `head` does. Python would complain again while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitStatus.FAILURE)
-
-
-def report(error: TidegateError) -> ExitStatus:
-    """Writes an error as one line, and a hint if it carries one; returns the status to exit with."""
-    print("error:", " ".join(str(error).split()), file=sys.stderr)
-    if hint := getattr(error, "hint", ""):
-        print("hint:", hint, file=sys.stderr)
-    # By name: importing the settings here would slow down every command that needs none.
-    is_setting = any(cls.__name__ == "SettingsError" for cls in type(error).__mro__)
-    return ExitStatus.CONFIG if is_setting else ExitStatus.FAILURE
 
 
 def _print_version(is_wanted: bool) -> None:

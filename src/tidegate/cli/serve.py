@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.options import Config, Overrides, names_a_port, read_settings
+from tidegate.cli.status import ExitStatus, report
+from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
@@ -48,7 +50,12 @@ def command(
 
     log.configure(settings.log.level, settings.log.format)
     port_fallback = port is None and not names_a_port(config, overrides)
-    raise typer.Exit(uvloop.run(serve(settings, port_fallback=port_fallback)))
+    try:
+        status = uvloop.run(serve(settings, port_fallback=port_fallback))
+    except TidegateError as error:
+        report(error)
+        status = ExitStatus.STARTUP
+    raise typer.Exit(status)
 
 
 def listener_options(

@@ -1,6 +1,12 @@
-"""How a command ends. Scripts and service managers rely on these numbers: they never change their meaning."""
+"""How a command ends: its exit code, and the two lines that explain a failure.
 
+Scripts and service managers rely on these numbers: they never change their meaning.
+"""
+
+import sys
 from enum import IntEnum
+
+from tidegate.errors import TidegateError
 
 
 class ExitStatus(IntEnum):
@@ -12,3 +18,13 @@ class ExitStatus(IntEnum):
     STARTUP = 3  # a node could not start: address in use, certificate unreadable
     CONFIG = 78  # a setting was refused; the number is EX_CONFIG of sysexits.h
     INTERRUPTED = 130  # ended by Ctrl-C, as shells count it
+
+
+def report(error: TidegateError) -> ExitStatus:
+    """Writes an error as one line, and a hint if it carries one; returns the status to exit with."""
+    print("error:", " ".join(str(error).split()), file=sys.stderr)
+    if hint := getattr(error, "hint", ""):
+        print("hint:", hint, file=sys.stderr)
+    # By name: importing the settings here would slow down every command that needs none.
+    is_setting = any(cls.__name__ == "SettingsError" for cls in type(error).__mro__)
+    return ExitStatus.CONFIG if is_setting else ExitStatus.FAILURE
