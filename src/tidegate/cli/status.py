@@ -25,6 +25,6 @@ def report(error: TidegateError) -> ExitStatus:
     print("error:", " ".join(str(error).split()), file=sys.stderr)
     if hint := getattr(error, "hint", ""):
         print("hint:", hint, file=sys.stderr)
-    # By name: importing the settings here would slow down every command that needs none.
-    is_setting = any(cls.__name__ == "SettingsError" for cls in type(error).__mro__)
+    # By module: importing the settings here would slow down every command that needs none.
+    is_setting = type(error).__module__.startswith("tidegate.settings")
     return ExitStatus.CONFIG if is_setting else ExitStatus.FAILURE
