@@ -1,8 +1,9 @@
 """Bytes a server must refuse, with the reason code that says why; built by hand, not by our own encoder.
 
-The codec's tests feed them to a `PacketReader`, the broker's tests send them to a running broker: a case of stage
-"connect" is the first thing on a connection, one of stage "connected" follows a successful CONNECT of `version`.
-On MQTT 3.1.1 the reason code never reaches the peer (the connection is closed) except for 0x84 as return code 1.
+The codec's tests feed them to a `PacketReader`, the broker's tests send them to a running broker: a case of
+stage "connect" is the first thing on a connection, one of stage "connected" follows a successful CONNECT of
+`version`. On MQTT 3.1.1 the reason code never reaches the peer (the connection is closed) except for 0x84 as
+return code 1.
 """
 
 from typing import Literal, NamedTuple
@@ -199,17 +200,30 @@ def _connected_cases(version: int) -> list[Case]:
         case("SUBSCRIBE with reserved options", packet(0x82, b"\0\1", p, text("a"), b"\x80")),
         case("SUBSCRIBE with QoS 3", packet(0x82, b"\0\1", p, text("a"), b"\3"), PROTOCOL_ERROR),
         *(
-            case(
-                f"SUBSCRIBE to {bad!r}", packet(0x82, b"\0\1", p, text(bad), b"\0"), TOPIC_FILTER_INVALID
+            case(f"SUBSCRIBE to {bad!r}", packet(0x82, b"\0\1", p, text(bad), b"\0"), TOPIC_FILTER_INVALID)
+            for bad in (
+                "",
+                "a#",
+                "a/#/b",
+                "#/",
+                "a+",
+                "+a/b",
+                "$share/g",
+                "$share//a",
+                "$share/g/",
+                "$share/+/a",
             )
-            for bad in ("", "a#", "a/#/b", "#/", "a+", "+a/b", "$share/g", "$share//a", "$share/g/", "$share/+/a")
         ),
         case("SUBSCRIBE with U+0000 in a filter", packet(0x82, b"\0\1", p, text("a\0"), b"\0")),
-        case("SUBSCRIBE with a second filter cut short", packet(0x82, b"\0\1", p, text("a"), b"\0", b"\0\3b")),
+        case(
+            "SUBSCRIBE with a second filter cut short", packet(0x82, b"\0\1", p, text("a"), b"\0", b"\0\3b")
+        ),
         case("UNSUBSCRIBE without its flags", packet(0xA0, b"\0\1", p, text("a"))),
         case("UNSUBSCRIBE without topic filter", packet(0xA2, b"\0\1", p), PROTOCOL_ERROR),
         case("UNSUBSCRIBE with identifier 0", packet(0xA2, b"\0\0", p, text("a")), PROTOCOL_ERROR),
-        case("UNSUBSCRIBE from an invalid filter", packet(0xA2, b"\0\1", p, text("a#")), TOPIC_FILTER_INVALID),
+        case(
+            "UNSUBSCRIBE from an invalid filter", packet(0xA2, b"\0\1", p, text("a#")), TOPIC_FILTER_INVALID
+        ),
         case("UNSUBSCRIBE with an empty filter", packet(0xA2, b"\0\1", p, text("")), TOPIC_FILTER_INVALID),
         case("PINGREQ with reserved flags", b"\xc1\0"),
         case("PINGREQ with a body", packet(0xC0, b"x")),
@@ -229,7 +243,9 @@ _CONNECTED_311 = [
 
 
 def _publish(name: str, raw: bytes, reason_code: int, topic: str = "a") -> Case:
-    return Case(f"PUBLISH with {name}, v5", 5, packet(0x30, text(topic), props(raw)), reason_code, "connected")
+    return Case(
+        f"PUBLISH with {name}, v5", 5, packet(0x30, text(topic), props(raw)), reason_code, "connected"
+    )
 
 
 _CONNECTED_5 = [
@@ -250,8 +266,16 @@ _CONNECTED_5 = [
     *(
         Case(f"{name}, v5", 5, data, reason_code, "connected")
         for name, data, reason_code in [
-            ("PUBLISH with Property Length behind its end", packet(0x30, text("a"), b"\x05"), MALFORMED_PACKET),
-            ("PUBLISH with a value that crosses Property Length", packet(0x30, text("a"), b"\3\2\0\0\0\1"), 0x81),
+            (
+                "PUBLISH with Property Length behind its end",
+                packet(0x30, text("a"), b"\x05"),
+                MALFORMED_PACKET,
+            ),
+            (
+                "PUBLISH with a value that crosses Property Length",
+                packet(0x30, text("a"), b"\3\2\0\0\0\1"),
+                0x81,
+            ),
             ("PUBACK with an unknown reason code", packet(0x40, b"\0\1\x42"), PROTOCOL_ERROR),
             ("PUBREC with a reason code of SUBACK", packet(0x50, b"\0\1\x01"), PROTOCOL_ERROR),
             ("PUBREL with a reason code of PUBACK", packet(0x62, b"\0\1\x10"), PROTOCOL_ERROR),
@@ -259,13 +283,25 @@ _CONNECTED_5 = [
             ("PUBACK with trailing bytes", packet(0x40, b"\0\1\0\0x"), MALFORMED_PACKET),
             ("PUBACK with a property of PUBLISH", packet(0x40, b"\0\1\0", props(b"\1\1")), MALFORMED_PACKET),
             ("SUBSCRIBE with Retain Handling 3", packet(0x82, b"\0\1\0", text("a"), b"\x30"), PROTOCOL_ERROR),
-            ("SUBSCRIBE with No Local on a shared filter", packet(0x82, b"\0\1\0", text("$share/g/a"), b"\4"), 0x82),
-            ("SUBSCRIBE with Subscription Identifier 0", packet(0x82, b"\0\1\2\x0b\0", text("a"), b"\0"), 0x82),
+            (
+                "SUBSCRIBE with No Local on a shared filter",
+                packet(0x82, b"\0\1\0", text("$share/g/a"), b"\4"),
+                0x82,
+            ),
+            (
+                "SUBSCRIBE with Subscription Identifier 0",
+                packet(0x82, b"\0\1\2\x0b\0", text("a"), b"\0"),
+                0x82,
+            ),
             ("SUBSCRIBE with two identifiers", packet(0x82, b"\0\1\4\x0b\1\x0b\2", text("a"), b"\0"), 0x82),
             ("UNSUBSCRIBE with a Subscription Identifier", packet(0xA2, b"\0\1\2\x0b\1", text("a")), 0x81),
             ("DISCONNECT with an unknown reason code", packet(0xE0, b"\x05"), PROTOCOL_ERROR),
             ("DISCONNECT with trailing bytes", packet(0xE0, b"\0\0x"), MALFORMED_PACKET),
-            ("DISCONNECT with a property of CONNECT", packet(0xE0, b"\0", props(b"\x21\0\1")), MALFORMED_PACKET),
+            (
+                "DISCONNECT with a property of CONNECT",
+                packet(0xE0, b"\0", props(b"\x21\0\1")),
+                MALFORMED_PACKET,
+            ),
             ("AUTH with reserved flags", b"\xf1\0", MALFORMED_PACKET),
             ("AUTH without method", packet(0xF0, b"\x18\0"), PROTOCOL_ERROR),
             ("AUTH with an unknown reason code", packet(0xF0, b"\x80", props(b"\x15" + text("m"))), 0x82),

@@ -1,7 +1,7 @@
 """Hypothesis strategies for MQTT: every packet kind, for every protocol level, as both ends may send them.
 
-`packets(version)` gives packets that survive encode and decode unchanged: what a version cannot carry keeps its
-default. `streams()` gives what a client may send, CONNECT first.
+`packets(version)` gives packets that survive encode and decode unchanged: what a version cannot carry keeps
+its default. `streams()` gives what a client may send, CONNECT first.
 """
 
 from typing import Any
@@ -41,9 +41,8 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 # Few letters and empty levels, so that filters and topics often have something to do with each other.
 _names = st.sampled_from(["", "a", "b", "ab", "é", "$", "$SYS", " "])
-topics = (
-    st.lists(_names, min_size=1, max_size=5).map("/".join).filter(bool)
-    | st.text(st.characters(exclude_characters="\0+#", exclude_categories=["Cs"]), min_size=1, max_size=20)
+topics = st.lists(_names, min_size=1, max_size=5).map("/".join).filter(bool) | st.text(
+    st.characters(exclude_characters="\0+#", exclude_categories=["Cs"]), min_size=1, max_size=20
 )
 
 

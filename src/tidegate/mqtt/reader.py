@@ -2,8 +2,8 @@
 
 Each byte is copied a fixed number of times, however the stream is cut: while a packet is incomplete its total
 size is known and later pieces are only appended. A packet is refused as soon as the bytes that condemn its
-fixed header are there, so a wrong first byte or a too large Remaining Length never makes us wait for the rest,
-or store it.
+fixed header are there: a wrong first byte or a too large Remaining Length never makes us wait for the rest or
+store it.
 """
 
 from typing import Final

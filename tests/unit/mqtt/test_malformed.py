@@ -1,8 +1,8 @@
 """Every entry of the table of refused bytes gives its reason code, whole or byte by byte."""
 
 import pytest
-
 from tests.malformed import CASES, Case, connect
+
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.errors import (
@@ -39,6 +39,11 @@ def reader_for(case: Case) -> PacketReader:
     return reader
 
 
+def feed_one_at_a_time(reader: PacketReader, data: bytes) -> None:
+    for index in range(len(data)):
+        reader.feed(data[index : index + 1])
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_refused_bytes_give_their_reason_code(case: Case) -> None:
     with pytest.raises(MQTTError) as caught:
@@ -52,8 +57,7 @@ def test_refused_bytes_give_their_reason_code(case: Case) -> None:
 def test_refused_bytes_give_the_same_reason_code_one_at_a_time(case: Case) -> None:
     reader = reader_for(case)
     with pytest.raises(MQTTError) as caught:
-        for index in range(len(case.data)):
-            reader.feed(case.data[index : index + 1])
+        feed_one_at_a_time(reader, case.data)
     assert caught.value.reason_code == case.reason_code
 
 
