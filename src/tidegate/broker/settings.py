@@ -35,10 +35,10 @@ class Limits:
         60.0, "seconds a client may leave its socket full before it is cut off", minimum=0.1
     )
     max_packet_size: int = setting(
-        1_048_576, "largest packet accepted, bytes", minimum=64, maximum=268_435_460
+        1_048_576, "largest packet accepted, bytes", minimum=256, maximum=268_435_460
     )
     max_connect_size: int = setting(
-        131_072, "largest packet accepted before CONNECT is complete, bytes", minimum=64, maximum=268_435_460
+        131_072, "largest packet accepted before CONNECT is complete, bytes", minimum=256, maximum=268_435_460
     )
     max_topic_levels: int = setting(128, "levels in a topic name or filter", minimum=1)
     max_topic_alias: int = setting(
@@ -56,6 +56,12 @@ class Limits:
     max_queued_messages: int = setting(100_000, "messages queued for one session", minimum=1)
     max_queued_bytes: int = setting(33_554_432, "bytes queued for one session", minimum=1_024)
     max_total_queued_bytes: int = setting(1_073_741_824, "bytes queued for all sessions", minimum=65_536)
+    hold_timeout: float = setting(
+        300.0,
+        "seconds a session may stay full without progress while publishers wait for it; then its messages are "
+        "dropped and counted; 0: for ever",
+        minimum=0,
+    )
     max_held_bytes: int = setting(
         131_072, "bytes read ahead from a publisher while it is held", minimum=1_024
     )

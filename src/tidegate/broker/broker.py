@@ -1,0 +1,151 @@
+"""The broker as a library object: `async with Broker(port=0) as broker: …`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from typing import Any, Self
+
+from tidegate.broker.core import Core
+from tidegate.broker.handshake import Handshake
+from tidegate.broker.hooks import Hooks
+from tidegate.broker.listener import Listener
+from tidegate.broker.message import Message
+from tidegate.broker.publishing import bare_properties
+from tidegate.broker.settings import Features, Limits
+from tidegate.broker.sys_topics import SysTopics
+from tidegate.mqtt.properties import Properties, Property
+from tidegate.mqtt.topics import validate_topic_name
+from tidegate.net.addresses import Endpoint
+from tidegate.net.listen import Listening, listen
+
+DRAIN_POLL = 0.02
+
+
+class Broker:
+    """One MQTT broker on the running event loop.
+
+    Without `listeners` it listens on `host` and `port` for plain MQTT; port 0 picks a free one (see `port`).
+    `random` is the only source of randomness; give a seeded one for repeatable runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 1883,
+        listeners: Sequence[Listener] | None = None,
+        limits: Limits | None = None,
+        features: Features | None = None,
+        hooks: Hooks | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self._listeners = tuple(listeners) if listeners is not None else (Listener(host=host, port=port),)
+        self._limits = limits or Limits()
+        self._features = features or Features()
+        self._hooks = hooks or Hooks()
+        self._random = random or Random()
+        self._core: Core | None = None
+        self._listening: list[Listening] = []
+        self._sys: SysTopics | None = None
+
+    @property
+    def core(self) -> Core:
+        """The state behind the broker; only while it runs, only from its loop."""
+        if self._core is None:
+            raise RuntimeError("the broker is not running")
+        return self._core
+
+    async def start(self) -> None:
+        """Open every listener; if one fails, the others are closed again."""
+        self._core = core = Core(
+            asyncio.get_running_loop(), self._limits, self._features, self._hooks, self._random
+        )
+        try:
+            for listener in self._listeners:
+                self._listening.append(
+                    await listen(
+                        partial(Handshake, core, listener),
+                        host=listener.host,
+                        port=listener.port,
+                        unix_path=listener.unix_path,
+                        ssl=listener.tls,
+                        websocket=listener.websocket,
+                    )
+                )
+        except BaseException:
+            await self.stop(timeout=0)
+            raise
+        if self._features.sys_interval:
+            self._sys = SysTopics(core, self._features.sys_interval)
+
+    async def stop(self, *, timeout: float = 5.0) -> None:
+        """Stop listening, tell clients (0x8B), let them take what was sent, close what is left at the deadline."""
+        core = self._core
+        if core is None:
+            return
+        for listening in self._listening:
+            listening.close()
+        if self._sys is not None:
+            self._sys.close()
+        core.flush()
+        core.stop()
+        deadline = core.now() + timeout
+        while core.closing and core.now() < deadline:
+            await asyncio.sleep(DRAIN_POLL)  # at shutdown only; transports have no event for "all closed"
+        core.close()
+        for listening in self._listening:
+            await listening.wait_closed()
+        self._listening.clear()
+        self._core = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where clients reach the broker, with free ports resolved."""
+        return tuple(endpoint for listening in self._listening for endpoint in listening.endpoints)
+
+    @property
+    def port(self) -> int:
+        """Port of the first listener."""
+        return self._listening[0].port
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+    ) -> None:
+        """Publish from inside the process, as the broker itself; must be called on its loop."""
+        validate_topic_name(topic)
+        props = dict(properties or {})
+        expiry = props.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
+        expires = None if expiry is None else self.core.now() + expiry
+        self.core.publish(Message(topic.encode(), payload, qos, retain, bare_properties(props), expires))
+
+    def apply(self, limits: Limits, features: Features) -> None:
+        """Change limits and features while running; connected clients keep what they were promised in CONNACK."""
+        self._limits, self._features = limits, features
+        if self._core is not None:
+            self._core.apply(limits, features)
+
+    def rights_changed(self) -> None:
+        """Forget cached rights: every later PUBLISH and delivery asks the authoriser again."""
+        self.core.index.forget_routes()
+
+    def statistics(self) -> dict[str, Any]:
+        return self.core.statistics()
+
+
+__all__ = ["Broker"]

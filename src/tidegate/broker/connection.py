@@ -1,0 +1,554 @@
+"""A connected client: bytes in, packets handled, bytes out. The hot path of the broker.
+
+Theory of operation. The event loop hands over chunks that may hold hundreds of packets; `_consume` walks one
+chunk in one loop. A QoS 0 PUBLISH whose recipients all take the publisher's very bytes never becomes an object:
+neighbouring packets of one topic form a run, and the run is forwarded as one slice. Everything else takes the
+general path in `publishing.py` or `_control`. What is to be sent is collected per session and written once at
+the end of the loop's turn.
+
+A turn is bounded: at most TURN_BYTES of one client's chunk are handled before other clients get theirs.
+
+Holding. A publisher whose QoS 1 or 2 message finds a full queue is held: that PUBLISH and the later ones stay in a
+bounded buffer, everything else it sends is still answered, and keep-alive does not run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from tidegate.broker import publishing, reauthentication, subscribing
+from tidegate.broker.message import Message
+from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.decode import decode_packet
+from tidegate.mqtt.encode import encode_packet
+from tidegate.mqtt.errors import MalformedPacket, MQTTError, PacketTooLarge, ProtocolError
+from tidegate.mqtt.packets import Auth, Disconnect, PacketType, Puback, Pubcomp, Pubrec, Pubrel, Subscribe, Unsubscribe
+from tidegate.mqtt.properties import Properties, Property
+
+if TYPE_CHECKING:
+    from tidegate.broker.core import Core
+    from tidegate.broker.hooks import Exchange
+    from tidegate.broker.index import Route
+    from tidegate.broker.listener import Listener
+    from tidegate.broker.session import Session
+
+TURN_BYTES = 65_536  # about 700 small packets, 1 ms
+PINGRESP = b"\xd0\x00"
+
+
+class CloseReason(StrEnum):
+    """Why a connection ended; every connection ends with exactly one of these."""
+
+    CLIENT_DISCONNECTED = "client disconnected"
+    CLIENT_GONE = "client closed the connection without DISCONNECT"
+    PROTOCOL_ERROR = "protocol error"
+    KEEP_ALIVE = "keep-alive timeout"
+    TAKEN_OVER = "session taken over"
+    SLOW_READER = "client did not read"
+    SLOW_PACKET = "client did not complete a packet"
+    NOT_AUTHORIZED = "not authorised"
+    ADMINISTRATIVE = "closed by the administrator"
+    SHUTDOWN = "server shutting down"
+    SERVER_ERROR = "unexpected error in the server"
+
+
+class Connection(asyncio.Protocol):
+    """One network connection after its CONNECT was accepted."""
+
+    __slots__ = (
+        "aliases_in", "aliases_out", "chunks", "close_reason", "core", "exchange", "have", "held", "held_bytes",
+        "is_closing", "is_reading", "keep_alive", "last_seen", "listener", "max_packet_out", "more", "need",
+        "alias_max_out", "auth_method", "feeds", "peer", "problem_information", "read_epoch", "routes", "session",
+        "transport", "username", "v5", "version",
+    )  # fmt: skip
+
+    def __init__(self, core: Core, transport: asyncio.Transport, session: Session, version: int, peer: str, listener: Listener) -> None:
+        self.core = core
+        self.transport = transport
+        self.session = session
+        self.version = version
+        self.v5 = version == 5
+        self.peer = peer
+        self.listener = listener
+        self.username: str | None = None
+        self.keep_alive = 0
+        self.last_seen = core.now()
+        self.routes: dict[bytes, Route] = core.index.routes if core.authorise is None else {}
+        self.read_epoch = core.index.epoch
+        self.chunks: list[bytes] = []
+        self.have = 0
+        self.need = 0
+        self.more: bytes | None = None
+        self.held: deque[bytes] | None = None
+        self.held_bytes = 0
+        self.is_reading = True
+        self.is_closing = False
+        self.close_reason: CloseReason | None = None
+        self.max_packet_out = 0
+        self.alias_max_out = 0
+        self.aliases_in: dict[int, bytes] | None = None
+        self.aliases_out: dict[bytes, int] | None = None
+        self.problem_information = True
+        self.auth_method: str | None = None
+        self.exchange: Exchange | None = None
+        self.feeds: deque[Iterator[None]] | None = None
+
+    # -- bytes in -------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        core = self.core
+        self.last_seen = core.now()
+        core.counters.bytes_received += len(data)
+        if self.is_closing:
+            return
+        if self.more is not None:  # some transports deliver what they hold after reading was paused
+            self.more += data
+            return
+        if self.need:
+            self.chunks.append(data)
+            self.have += len(data)
+            if self.have < self.need:
+                return
+            data = b"".join(self.chunks)
+            self.chunks.clear()
+            self.need = 0
+            core.partial.pop(self, None)
+        if len(data) > TURN_BYTES:
+            self.more = data
+            self._set_reading(False)
+            self._consume_more()
+        else:
+            self._consume(data)
+
+    def _consume_more(self) -> None:
+        """Handle the next slice of a large chunk; what is left waits for the next turn."""
+        data = self.more
+        if data is None or self.is_closing:
+            return
+        self.more = None
+        size = max(TURN_BYTES, self.need)
+        self.need = 0
+        rest = self._consume(data[:size])
+        if self.is_closing:
+            return
+        remaining = rest + data[size:] if rest else data[size:]
+        if len(data) > size and remaining:
+            self._forget_partial()
+            self.more = remaining
+            self.core.loop.call_soon(self._consume_more)
+        elif self.held is None:
+            self._set_reading(True)
+
+    def _forget_partial(self) -> None:
+        self.chunks.clear()
+        self.core.partial.pop(self, None)
+
+    def _consume(self, data: bytes) -> bytes:
+        """Handle every whole packet in `data`; keep and return what is left of an incomplete one.
+
+        Long because it is the measured hot loop: a call per packet would double its cost.
+        """
+        if self.held is not None:
+            return self._consume_held(data)
+        core = self.core
+        if self.read_epoch != core.index.epoch:
+            self.read_epoch = core.index.epoch
+            if core.authorise is not None:
+                self.routes.clear()
+        routes = self.routes
+        session = self.session
+        v5 = self.v5
+        size = len(data)
+        pos = 0
+        received = 0
+        run: Route | None = None  # route of the run that ends at `pos`
+        run_start = run_count = 0
+        end = 0
+        try:
+            while pos + 1 < size:
+                first = data[pos]
+                length = data[pos + 1]
+                body = pos + 2
+                if length > 127:
+                    body = pos + 3
+                    if body > size:
+                        end = pos + 3
+                        break
+                    length = length & 0x7F | data[pos + 2] << 7
+                    if length > 16_383:
+                        length, body = self._long_length(data, pos)
+                        if not body:
+                            end = size + 1
+                            break
+                    if length + body - pos > core.limits.max_packet_size:
+                        raise PacketTooLarge(f"a packet of {length + body - pos} bytes is over the limit")
+                end = body + length
+                if end > size:
+                    break
+                received += 1
+                if first == 0x30 and length > 2:
+                    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+                    route = routes.get(data[body + 2 : topic_end])
+                    if route is not None and (
+                        topic_end < end and not data[topic_end] if v5 else topic_end <= end
+                    ):
+                        targets = route.fast5 if v5 else route.fast4
+                        if targets is not None:
+                            if route is run:
+                                # Same topic again: packets of the same size differ only behind this head.
+                                head = data[pos : topic_end + v5]
+                                step = end - pos
+                                pos = end
+                                last = size - step
+                                extra = 1
+                                while pos <= last and data.startswith(head, pos):
+                                    pos += step
+                                    extra += 1
+                                run_count += extra
+                                received += extra - 1
+                            else:
+                                if run is not None:
+                                    self._forward(run, data[run_start:pos], run_count)
+                                run = route
+                                run_start = pos
+                                run_count = 1
+                                pos = end
+                            continue
+                if run is not None:
+                    self._forward(run, data[run_start:pos], run_count)
+                    run = None
+                if first & 0xF0 == 0x30:
+                    if not publishing.on_publish(self, data, pos, first, body, end):
+                        self._hold(data[pos:])
+                        return b""
+                elif first == 0x40 and length == 2:
+                    if not session.on_puback(data[body] << 8 | data[body + 1]):
+                        self._control(first, data[body:end])
+                else:
+                    self._control(first, data[body:end])
+                    if self.is_closing:
+                        return b""
+                pos = end
+        except MQTTError as error:
+            if run is not None:
+                self._forward(run, data[run_start:pos], run_count)
+                run = None
+            self.fail(error)
+            return b""
+        finally:
+            core.counters.messages_received += received
+        if run is not None:
+            self._forward(run, data[run_start:pos], run_count)
+        if pos == size:
+            return b""
+        rest = data[pos:] if pos else data
+        self._keep_partial(rest, end - pos if pos + 1 < size else 2)
+        return rest
+
+    def _long_length(self, data: bytes, pos: int) -> tuple[int, int]:
+        """Remaining length of three or four bytes and where the body begins; (0, 0) if more bytes are needed."""
+        length = 0
+        for i in range(4):
+            if pos + 1 + i >= len(data):
+                return 0, 0
+            byte = data[pos + 1 + i]
+            length |= (byte & 0x7F) << 7 * i
+            if byte < 128:
+                return length, pos + 2 + i
+        raise MalformedPacket("remaining length is longer than four bytes")
+
+    def _keep_partial(self, rest: bytes, need: int) -> None:
+        self.chunks.append(rest)
+        self.have = len(rest)
+        self.need = max(need, self.have + 1)
+        self.core.partial[self] = self.last_seen
+
+    def _forward(self, route: Route, packets: bytes, count: int) -> None:
+        """Hand a run of QoS 0 packets, as they came, to every recipient."""
+        targets = route.fast5 if self.v5 else route.fast4
+        counters = self.core.counters
+        counters.publish_received += count
+        counters.publish_bytes_received += len(packets)
+        assert targets is not None
+        for session in targets:
+            if session.queued:
+                session.out.append(packets)
+            else:
+                session.wake(packets, count)
+        counters.publish_sent += count * len(targets)
+        for observer in self.core.publish_observers:
+            observer.on_run(self, packets, count)
+
+    # -- packets other than PUBLISH -------------------------------------------------------------------------
+
+    def _control(self, first: int, body: bytes) -> None:
+        kind = first >> 4
+        session = self.session
+        if kind == PacketType.PINGREQ:
+            if first != 0xC0 or body:
+                raise MalformedPacket("PINGREQ has no flags and no body")
+            session.write(PINGRESP)
+            return
+        packet = decode_packet(first, body, self.version)
+        match packet:
+            case Puback():
+                # Unknown identifiers are ignored: the message may have been acknowledged on a former connection.
+                session.on_puback(packet.packet_identifier)
+            case Pubrec():
+                pid = packet.packet_identifier.to_bytes(2, "big")
+                if session.on_pubrec(packet.packet_identifier, packet.reason_code >= 0x80):
+                    if packet.reason_code < 0x80:
+                        session.write(b"\x62\x02" + pid)
+                elif self.v5:
+                    if packet.reason_code < 0x80:
+                        session.write(b"\x62\x03" + pid + b"\x92")
+                else:
+                    session.write(b"\x62\x02" + pid)
+            case Pubrel():
+                publishing.on_pubrel(self, packet.packet_identifier)
+            case Pubcomp():
+                session.on_pubcomp(packet.packet_identifier)
+            case Subscribe():
+                subscribing.on_subscribe(self, packet)
+            case Unsubscribe():
+                subscribing.on_unsubscribe(self, packet)
+            case Disconnect():
+                self._on_disconnect(packet)
+            case Auth():
+                verdict = reauthentication.on_auth(self, packet)
+                if verdict is not None:
+                    self.close(CloseReason.NOT_AUTHORIZED, verdict.reason_code, verdict.reason)
+            case _:
+                # [MQTT5-3.1.0-2]: a second CONNECT, or a packet only a server sends.
+                raise ProtocolError(f"unexpected {type(packet).__name__.upper()}")
+
+    def _on_disconnect(self, packet: Disconnect) -> None:
+        session = self.session
+        expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
+        if expiry is not None:
+            if session.expiry == 0 and expiry != 0:
+                raise ProtocolError("DISCONNECT may not set a session expiry where CONNECT had none")
+            session.expiry = min(expiry, self.core.features.max_session_expiry)
+        if packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
+            session.will = None  # [MQTT5-3.14.4-3]
+        self.close(CloseReason.CLIENT_DISCONNECTED, linger=False)
+
+    # -- holding a publisher --------------------------------------------------------------------------------
+
+    def _hold(self, data: bytes) -> None:
+        """Keep `data`, which begins with a PUBLISH that may not go on yet; serve what else is in it."""
+        self.held = deque()
+        self.held_bytes = 0
+        self._consume_held(data)
+
+    def _consume_held(self, data: bytes) -> bytes:
+        """Split into packets: publishes wait (and a DISCONNECT behind them), all else is handled now."""
+        held = self.held
+        assert held is not None
+        size = len(data)
+        pos = 0
+        end = 0
+        try:
+            while pos + 1 < size:
+                length, body = self._long_length(data, pos)
+                if not body:
+                    end = size + 1
+                    break
+                end = body + length
+                if end - pos > self.core.limits.max_packet_size:
+                    raise PacketTooLarge(f"a packet of {end - pos} bytes is over the limit")
+                if end > size:
+                    break
+                if data[pos] >> 4 in (PacketType.PUBLISH, PacketType.DISCONNECT):
+                    held.append(data[pos:end])
+                    self.held_bytes += end - pos
+                else:
+                    self.core.counters.messages_received += 1
+                    self._control(data[pos], data[body:end])
+                    if self.is_closing:
+                        return b""
+                pos = end
+        except MQTTError as error:
+            self.fail(error)
+            return b""
+        if self.held_bytes > self.core.limits.max_held_bytes:
+            self._set_reading(False)
+        if pos == size:
+            return b""
+        rest = data[pos:]
+        self._keep_partial(rest, end - pos if pos + 1 < size else 2)
+        return rest
+
+    def release(self) -> None:
+        """There may be room again: go on with what was held."""
+        held = self.held
+        if held is None or self.is_closing:
+            return
+        self.held = None
+        tail = b"".join(self.chunks)
+        self._forget_partial()
+        self.need = 0
+        more, self.more = self.more, None
+        data = b"".join(held) + tail + (more or b"")
+        self.held_bytes = 0
+        self.last_seen = self.core.now()
+        if len(data) > TURN_BYTES:
+            self.more = data
+            self._consume_more()
+        elif data:
+            self._consume(data)
+        if self.held is None and self.more is None:
+            self._set_reading(True)
+
+    def _set_reading(self, reading: bool) -> None:
+        if reading != self.is_reading and not self.is_closing:
+            self.is_reading = reading
+            if reading:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    # -- bytes out ------------------------------------------------------------------------------------------
+
+    def encode(
+        self,
+        message: Message,
+        qos: int,
+        packet_identifier: int | None,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        dup: bool = False,
+    ) -> bytes | None:
+        """A PUBLISH for this client in particular; None if it is over the client's Maximum Packet Size."""
+        pid = None if packet_identifier is None else packet_identifier.to_bytes(2, "big")
+        alias = 0
+        send_topic = True
+        if self.alias_max_out:
+            aliases = self.aliases_out
+            if aliases is None:
+                aliases = self.aliases_out = {}
+            known = aliases.get(message.topic)
+            if known is not None:
+                alias = known
+                send_topic = False
+            elif len(aliases) < self.alias_max_out:
+                alias = len(aliases) + 1
+        packet = message.encode(
+            self.version, qos, pid, retain=retain, dup=dup, subscription_identifiers=identifiers,
+            now=self.core.now(), alias=alias, send_topic=send_topic,
+        )  # fmt: skip
+        if self.max_packet_out and len(packet) > self.max_packet_out:  # [MQTT5-3.1.2-24]
+            self.core.counters.too_large += 1
+            return None
+        if alias and send_topic:
+            assert self.aliases_out is not None
+            self.aliases_out[message.topic] = alias
+        return packet
+
+    def pause_writing(self) -> None:
+        self.session.paused = True
+        self.core.blocked[self] = self.core.now()
+
+    def resume_writing(self) -> None:
+        self.core.blocked.pop(self, None)
+        session = self.session
+        if session.conn is not self:
+            return
+        session.paused = False
+        if session.out and not session.queued:
+            session.queued = True
+            self.core.mark_dirty(session)
+        session.drain()
+        if self.feeds is not None:
+            self.core.loop.call_soon(self.feed)
+
+    def feed(self) -> None:
+        """Go on with long answers (retained messages) while the client keeps up."""
+        feeds = self.feeds
+        while feeds and not self.is_closing:
+            session = self.session
+            if session.paused:
+                return  # `resume_writing` comes back here
+            if session.pending is not None and len(session.pending) > 1_000:
+                self.core.loop.call_later(0.05, self.feed)
+                return
+            if next(feeds[0], self) is self:
+                feeds.popleft()
+            else:
+                self.core.loop.call_soon(self.feed)
+                return
+        self.feeds = None
+
+    # -- ending ---------------------------------------------------------------------------------------------
+
+    def fail(self, error: MQTTError) -> None:
+        """End the connection for what the client sent."""
+        self.core.counters.protocol_errors += 1
+        self.close(CloseReason.PROTOCOL_ERROR, ReasonCode(error.reason_code), str(error))
+
+    def close(
+        self,
+        why: CloseReason,
+        code: ReasonCode | None = None,
+        text: str = "",
+        properties: Properties | None = None,
+        linger: bool = True,
+    ) -> None:
+        """Say DISCONNECT with `code` (MQTT 5 only) and close; the session is detached at once."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        self.close_reason = why
+        session = self.session
+        transport = self.transport
+        out = session.out if session.conn is self else []
+        if self.v5 and code is not None:
+            props: Properties = dict(properties or {})
+            if text and self.problem_information:
+                props[Property.REASON_STRING] = text
+            packet = encode_packet(Disconnect(reason_code=code, properties=props), 5)
+            if self.max_packet_out and len(packet) > self.max_packet_out:
+                packet = encode_packet(Disconnect(reason_code=code), 5)
+            out.append(packet)
+        if out and not transport.is_closing():
+            transport.write(b"".join(out))
+        self.core.disconnected(self, why, text)
+        if linger and not transport.is_closing() and transport.can_write_eof():
+            # Unread input would turn close() into a reset that can overtake the DISCONNECT: read on until the
+            # client closes, or the deadline that the sweeper keeps.
+            if not self.is_reading:
+                transport.resume_reading()
+            transport.write_eof()
+        else:
+            transport.close()
+        self.core.closing[self] = self.core.now()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        core = self.core
+        core.closing.pop(self, None)
+        core.partial.pop(self, None)
+        core.blocked.pop(self, None)
+        if not self.is_closing:
+            self.is_closing = True
+            self.close_reason = CloseReason.CLIENT_GONE
+            core.disconnected(self, CloseReason.CLIENT_GONE, str(exc) if exc else "")
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "client_id": self.session.client_id,
+            "peer": self.peer,
+            "version": self.version,
+            "keep_alive": self.keep_alive,
+            "held": self.held is not None,
+            "write_buffer_bytes": self.transport.get_write_buffer_size(),
+        }

@@ -1,0 +1,298 @@
+"""What all connections of a broker share: sessions, index, retained messages, counters, the flush and the sweep.
+
+`Core` belongs to one event loop and is touched by its thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+from tidegate import flow
+from tidegate.broker.alarms import TICK, Alarms, KeepAlive
+from tidegate.broker.connection import CloseReason, Connection
+from tidegate.broker.counters import Counters
+from tidegate.broker.handshake import Handshake
+from tidegate.broker.hooks import Authoriser, Hooks
+from tidegate.broker.index import SubscriptionIndex
+from tidegate.broker.message import Message
+from tidegate.broker.publishing import distribute
+from tidegate.broker.retained import Retained
+from tidegate.broker.session import NEVER, Session
+from tidegate.broker.settings import Features, Limits, QueueFull
+from tidegate.broker.shared import SharedGroup
+from tidegate.mqtt.codes import ReasonCode
+
+log = logging.getLogger("tidegate.broker")
+
+T = TypeVar("T")
+LINGER = 2.0  # seconds a closing connection may take to take our last packet and close
+
+
+class Core:
+    """The state of one node."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limits: Limits, features: Features, hooks: Hooks, random: Random
+    ) -> None:
+        self.loop = loop
+        self.now: Callable[[], float] = loop.time
+        self.limits = limits
+        self.features = features
+        self.hooks = hooks
+        self.random = random
+        self.authorise = hooks.authoriser
+        self.publish_observers = hooks.publish_observers
+        self.session_observers = hooks.session_observers
+        self.methods = {method.name: method for method in hooks.methods}
+        self.counters = Counters()
+        self.make_policy = flow.shared_policy(features.shared_policy)
+        self.index = SubscriptionIndex(self._make_group)
+        if hooks.authoriser is not None:
+            self.index.may_receive = partial(_may_receive, hooks.authoriser)
+        self.retained = Retained(limits.max_retained, self.now)
+        self.sessions: dict[str, Session] = {}
+        self.connections: set[Connection] = set()
+        self.handshakes: dict[Handshake, float] = {}  # in order of arrival, so the sweep stops at the first young one
+        self.partial: dict[Connection, float] = {}  # connections with an incomplete packet, since when
+        self.blocked: dict[Connection, float] = {}  # connections whose socket is full, since when
+        self.closing: dict[Connection, float] = {}
+        self.alarms = Alarms(loop)
+        self.keep_alive = KeepAlive(self.now())
+        self.dirty: list[Session] = []
+        self.queued_bytes = 0
+        self.full_sessions = 0
+        self.is_stopping = False
+        self.loop_lag = 0.0
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._rate_tokens = limits.connection_rate
+        self._rate_at = self.now()
+        self._tick_due = self.now() + TICK
+        self._ticker = loop.call_at(self._tick_due, self._tick)
+
+    def _make_group(self, name: str, topic_filter: bytes) -> SharedGroup:
+        return SharedGroup(name, topic_filter, self.make_policy(), self.random)
+
+    # -- egress ---------------------------------------------------------------------------------------------
+
+    def mark_dirty(self, session: Session) -> None:
+        """Write what the session has to send at the end of this turn of the loop."""
+        dirty = self.dirty
+        if not dirty:
+            self.loop.call_soon(self.flush)
+        dirty.append(session)
+
+    def flush(self) -> None:
+        dirty, self.dirty = self.dirty, []
+        sent = 0
+        for session in dirty:
+            session.queued = False
+            conn = session.conn
+            out = session.out
+            if conn is None or not out:
+                continue
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            sent += len(data)
+            conn.transport.write(data)
+        self.counters.bytes_sent += sent
+
+    def drops_for(self, session: Session) -> bool:
+        """Whether QoS 1 and 2 for a full session are dropped (and counted) instead of held."""
+        if self.features.queue_full is QueueFull.DROP:
+            return True
+        timeout = self.limits.hold_timeout
+        return bool(timeout) and self.now() - session.full_since > timeout
+
+    # -- publishing from inside -----------------------------------------------------------------------------
+
+    def publish(self, message: Message) -> None:
+        """Publish on behalf of the node itself (wills, $SYS, embedding programs)."""
+        if message.retain and self.features.retain_available:
+            self.retained.keep(message)
+        distribute(self, message, self.index.route(message.topic), None)
+
+    # -- sessions -------------------------------------------------------------------------------------------
+
+    def open_session(self, client_id: str, clean_start: bool) -> tuple[Session, bool]:
+        """The session a CONNECT asks for, taken over from an older connection; and whether it was present."""
+        session = self.sessions.get(client_id)
+        if session is not None:
+            old = session.conn
+            if old is not None:
+                if clean_start:
+                    session.expiry = 0  # the old session ends with its connection
+                old.close(CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER)
+                session = self.sessions.get(client_id)
+            elif clean_start:
+                self.end_session(session)
+                session = None
+        if session is not None:
+            return session, True
+        session = self.sessions[client_id] = Session(self, client_id)
+        return session, False
+
+    def connected(self, conn: Connection) -> None:
+        self.connections.add(conn)
+        conn.listener.connections += 1
+        counters = self.counters
+        counters.connections_total += 1
+        counters.connections_maximum = max(counters.connections_maximum, len(self.connections))
+        if conn.keep_alive:
+            self.keep_alive.watch(conn, conn.last_seen + conn.keep_alive * 1.5)
+        for observer in self.session_observers:
+            observer.on_connected(conn)
+
+    def disconnected(self, conn: Connection, why: CloseReason, text: str) -> None:
+        """The connection no longer serves its session: publish or schedule its will, keep or end the session."""
+        self.connections.discard(conn)
+        conn.listener.connections -= 1
+        self.counters.count_close(why)
+        session = conn.session
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("client disconnected", extra={"client": session.client_id, "why": str(why), "text": text})
+        if session.conn is not conn:
+            return
+        session.detach()
+        for observer in self.session_observers:
+            observer.on_disconnected(conn, why)
+        if self.is_stopping:
+            return
+        now = self.now()
+        if session.expiry == 0:
+            self.end_session(session)
+            return
+        if session.expiry != NEVER:
+            self.alarms.at(now + session.expiry, partial(self._expire, session, session.epoch))
+        will = session.will
+        if will is not None:
+            if will.delay:
+                self.alarms.at(now + will.delay, partial(self._delayed_will, session, session.epoch))
+            else:
+                self.publish_will(session)
+
+    def _expire(self, session: Session, epoch: int) -> None:
+        if session.epoch == epoch and session.conn is None and self.sessions.get(session.client_id) is session:
+            self.counters.sessions_expired += 1
+            self.end_session(session)
+
+    def _delayed_will(self, session: Session, epoch: int) -> None:
+        if session.epoch == epoch and session.conn is None:
+            self.publish_will(session)
+
+    def publish_will(self, session: Session) -> None:
+        will, session.will = session.will, None
+        if will is None:
+            return
+        message = will.message
+        if will.expiry is not None:
+            message.expires = self.now() + will.expiry
+        self.publish(message)
+
+    def end_session(self, session: Session) -> None:
+        """The session is over: its will, if still due, goes out now [MQTT5-3.1.2-10]."""
+        if self.sessions.get(session.client_id) is session:
+            del self.sessions[session.client_id]
+        for subscription in session.subscriptions.values():
+            self.index.remove(subscription)
+        session.subscriptions = {}
+        self.publish_will(session)
+        session.epoch += 1
+        session.discard()
+
+    # -- admission ------------------------------------------------------------------------------------------
+
+    def admission(self) -> ReasonCode:
+        """Whether one more client may connect now."""
+        if self.is_stopping:
+            return ReasonCode.SERVER_SHUTTING_DOWN
+        if len(self.connections) >= self.limits.max_connections:
+            return ReasonCode.QUOTA_EXCEEDED
+        rate = self.limits.connection_rate
+        if rate:
+            now = self.now()
+            self._rate_tokens = min(rate, self._rate_tokens + (now - self._rate_at) * rate)
+            self._rate_at = now
+            if self._rate_tokens < 1:
+                return ReasonCode.CONNECTION_RATE_EXCEEDED
+            self._rate_tokens -= 1
+        return ReasonCode.SUCCESS
+
+    # -- the sweep ------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now = self.now()
+        self.loop_lag = max(0.0, now - self._tick_due)
+        self._tick_due = now + TICK
+        self._ticker = self.loop.call_at(self._tick_due, self._tick)
+        limits = self.limits
+        for conn in list(self.keep_alive.expired(now)):
+            conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
+        for handshake in _older(self.handshakes, now - limits.connect_timeout):
+            handshake.abort()
+        for conn in _older(self.partial, now - limits.packet_timeout):
+            conn.close(CloseReason.SLOW_PACKET, ReasonCode.MALFORMED_PACKET, "packet not completed in time")
+        for conn in _older(self.blocked, now - limits.write_timeout):
+            conn.close(CloseReason.SLOW_READER)
+        for conn in _older(self.closing, now - LINGER):
+            conn.abort()
+
+    # -- from outside ---------------------------------------------------------------------------------------
+
+    def apply(self, limits: Limits, features: Features) -> None:
+        """Take new settings; they rule from the next packet on."""
+        self.make_policy = flow.shared_policy(features.shared_policy)
+        self.limits = limits
+        self.features = features
+        self.retained.capacity = limits.max_retained
+
+    def statistics(self) -> dict[str, Any]:
+        return self.counters.snapshot() | {
+            "connections": len(self.connections),
+            "sessions": len(self.sessions),
+            "subscriptions": self.index.count,
+            "shared_subscriptions": self.index.shared_count,
+            "retained": len(self.retained),
+            "retained_bytes": self.retained.size_bytes,
+            "queued_bytes": self.queued_bytes,
+            "full_sessions": self.full_sessions,
+            "handshakes": len(self.handshakes),
+            "routes": len(self.index.routes),
+            "loop_lag": self.loop_lag,
+        }
+
+    # -- stopping -------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Say goodbye to everyone; listeners are closed already."""
+        self.is_stopping = True
+        for handshake in list(self.handshakes):
+            handshake.abort()
+        for conn in list(self.connections):
+            conn.close(CloseReason.SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN)
+
+    def close(self) -> None:
+        self._ticker.cancel()
+        self.alarms.close()
+        for task in self.tasks:
+            task.cancel()
+        for conn in list(self.closing):
+            conn.abort()
+
+
+def _may_receive(authoriser: Authoriser, session: Session, topic: bytes) -> bool:
+    return authoriser.may_receive(session, topic.decode())
+
+
+def _older(since: dict[T, float], limit: float) -> list[T]:
+    """Keys that were entered before `limit`; the dictionary is in order of entry, so the walk ends early."""
+    found: list[T] = []
+    for key, entered in since.items():
+        if entered >= limit:
+            break
+        found.append(key)
+    return found

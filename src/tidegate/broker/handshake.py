@@ -1,0 +1,370 @@
+"""A connection before its CONNECT is accepted: the deadline, the first packet, who the client is.
+
+Once accepted, the transport is handed to a `Connection` and this object is dropped, so that a connected client
+carries none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, cast
+from uuid import uuid4
+
+from tidegate.broker.connection import Connection
+from tidegate.broker.hooks import ConnectRequest, Exchange, Verdict
+from tidegate.broker.listener import Listener
+from tidegate.broker.message import Message
+from tidegate.broker.publishing import bare_properties
+from tidegate.broker.wills import Will
+from tidegate.mqtt.codes import PacketType, ReasonCode
+from tidegate.mqtt.decode import decode_packet
+from tidegate.mqtt.encode import encode_packet
+from tidegate.mqtt.errors import MQTTError, UnsupportedProtocolVersion
+from tidegate.mqtt.packets import Auth, Connack, Connect
+from tidegate.mqtt.primitives import read_variable_byte_integer
+from tidegate.mqtt.properties import Properties, Property
+
+if TYPE_CHECKING:
+    from tidegate.broker.core import Core
+
+log = logging.getLogger("tidegate.broker")
+
+
+class Handshake(asyncio.Protocol):
+    """From accept to CONNACK."""
+
+    __slots__ = ("_authenticating", "_buffer", "_connect", "_exchange", "core", "listener", "peer", "transport")
+
+    def __init__(self, core: Core, listener: Listener) -> None:
+        self.core = core
+        self.listener = listener
+        self.transport: asyncio.Transport | None = None
+        self.peer = ""
+        self._buffer = b""
+        self._connect: Connect | None = None
+        self._exchange: Exchange | None = None
+        self._authenticating = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        core = self.core
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        # Sockets that have not said CONNECT are bounded too; these get no answer, they have asked nothing.
+        if core.is_stopping or len(core.handshakes) > core.limits.max_connections:
+            self.transport.abort()
+            return
+        core.handshakes[self] = core.now()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.core.handshakes.pop(self, None)
+        self.transport = None
+
+    def eof_received(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        """The deadline passed, or the broker stops."""
+        self.core.handshakes.pop(self, None)
+        if self.transport is not None:
+            self.transport.abort()
+
+    # -- the first packet -----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self.core.counters.bytes_received += len(data)
+        if self.transport is None or self.transport.is_closing():
+            return
+        self._buffer += data
+        if self._authenticating:
+            if len(self._buffer) > self.core.limits.max_connect_size:
+                self.transport.pause_reading()
+            return
+        self._next_packet()
+
+    def _next_packet(self) -> None:
+        """Take one packet from the buffer: CONNECT, or AUTH while an exchange runs."""
+        expected = PacketType.AUTH if self._exchange is not None else PacketType.CONNECT
+        buffer = self._buffer
+        if len(buffer) < 2:
+            return
+        if buffer[0] >> 4 != expected:
+            if self._exchange is not None:
+                self._refuse(ReasonCode.PROTOCOL_ERROR)
+            else:
+                self.abort()  # [MQTT5-3.1.0-1]: not an MQTT client, no answer
+            return
+        try:
+            length, body = read_variable_byte_integer(buffer, 1)
+        except MQTTError:
+            if len(buffer) >= 5:
+                self.abort()
+            return
+        if body + length > self.core.limits.max_connect_size:
+            self._refuse(ReasonCode.PACKET_TOO_LARGE)
+            return
+        if len(buffer) < body + length:
+            return
+        self._buffer = buffer[body + length :]
+        self.core.counters.messages_received += 1
+        try:
+            packet = decode_packet(buffer[0], buffer[body : body + length], 5)
+        except UnsupportedProtocolVersion:
+            # [MQTT3-3.1.2-2]: return code 1 in the form every version can read
+            self._finish(b"\x20\x02\x00\x01")
+            return
+        except MQTTError as error:
+            self.core.counters.protocol_errors += 1
+            self._refuse_malformed(error, buffer[body : body + length])
+            return
+        if isinstance(packet, Connect):
+            self._on_connect(packet)
+        elif isinstance(packet, Auth):
+            self._on_auth(packet)
+
+    def _refuse_malformed(self, error: MQTTError, body: bytes) -> None:
+        if self._connect is None and body[:7] != b"\x00\x04MQTT\x05":
+            self.abort()  # 3.1.1 has no answer for a malformed CONNECT [MQTT3-4.8.0-1]
+            return
+        self._finish(encode_packet(Connack(reason_code=error.reason_code), 5))
+
+    def _on_connect(self, connect: Connect) -> None:
+        core = self.core
+        self._connect = connect
+        code = core.admission()
+        listener = self.listener
+        if not code and listener.max_connections and listener.connections >= listener.max_connections:
+            code = ReasonCode.QUOTA_EXCEEDED
+        if not code:
+            code = self._check(connect)
+        if code:
+            self._refuse(code)
+            return
+        method = connect.properties.get(Property.AUTHENTICATION_METHOD)
+        if method is not None:
+            known = core.methods.get(method)
+            if known is None:
+                self._refuse(ReasonCode.BAD_AUTHENTICATION_METHOD)  # [MQTT5-4.12.0-1]
+                return
+            self._exchange = known.start(self._request(connect))
+            self._step(connect.properties.get(Property.AUTHENTICATION_DATA))
+            return
+        authenticator = core.hooks.authenticator
+        if authenticator is None:
+            if listener.allow_anonymous:
+                self._accept(Verdict(user=None))
+            else:
+                self._refuse(ReasonCode.NOT_AUTHORIZED)
+            return
+        answer = authenticator.authenticate(self._request(connect))
+        if isinstance(answer, Verdict):
+            self._judge(answer)
+        else:
+            self._authenticating = True
+            task = core.loop.create_task(self._wait(answer))
+            core.tasks.add(task)
+            task.add_done_callback(core.tasks.discard)
+
+    def _check(self, connect: Connect) -> ReasonCode:
+        features = self.core.features
+        if not connect.client_id:
+            if connect.protocol_level < 5 and not connect.clean_start:  # [MQTT3-3.1.3-8]
+                return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+            if not features.allow_zero_length_client_id:
+                return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+        will = connect.will
+        if will is not None:
+            if will.qos > features.maximum_qos:  # [MQTT5-3.2.2-12]
+                return ReasonCode.QOS_NOT_SUPPORTED
+            if will.retain and not features.retain_available:  # [MQTT5-3.2.2-13]
+                return ReasonCode.RETAIN_NOT_SUPPORTED
+            if will.topic.startswith(("$SYS/", "$share/")):
+                return ReasonCode.TOPIC_NAME_INVALID
+        if connect.client_id not in self.core.sessions and len(self.core.sessions) >= self.core.limits.max_sessions:
+            return ReasonCode.QUOTA_EXCEEDED
+        return ReasonCode.SUCCESS
+
+    # -- who the client is ----------------------------------------------------------------------------------
+
+    def _request(self, connect: Connect) -> ConnectRequest:
+        assert self.transport is not None
+        return ConnectRequest(
+            client_id=connect.client_id,
+            username=connect.username,
+            password=connect.password,
+            version=connect.protocol_level,
+            peer=self.peer,
+            listener=self.listener.name,
+            certificate=self.transport.get_extra_info("peercert"),
+            properties=connect.properties,
+        )
+
+    async def _wait(self, answer: Awaitable[Verdict]) -> None:
+        try:
+            verdict = await answer
+        except Exception:
+            # A hook is foreign code: its fault must refuse this client and nothing else.
+            log.exception("authenticator failed")
+            verdict = Verdict(reason_code=ReasonCode.UNSPECIFIED_ERROR)
+        self._authenticating = False
+        if self.transport is not None and not self.transport.is_closing():
+            self._judge(verdict)
+
+    def _judge(self, verdict: Verdict) -> None:
+        if verdict.reason_code == ReasonCode.SUCCESS:
+            self._accept(verdict)
+        else:
+            self._refuse(verdict.reason_code, verdict.reason)
+
+    def _on_auth(self, packet: Auth) -> None:
+        assert self._connect is not None
+        method = self._connect.properties.get(Property.AUTHENTICATION_METHOD)
+        if (
+            packet.reason_code != ReasonCode.CONTINUE_AUTHENTICATION
+            or packet.properties.get(Property.AUTHENTICATION_METHOD) != method  # [MQTT5-4.12.0-5]
+        ):
+            self._refuse(ReasonCode.PROTOCOL_ERROR)
+            return
+        self._step(packet.properties.get(Property.AUTHENTICATION_DATA))
+
+    def _step(self, data: bytes | None) -> None:
+        assert self._exchange is not None and self._connect is not None and self.transport is not None
+        answer = self._exchange.step(data)
+        if isinstance(answer, Verdict):
+            self._judge(answer)
+            return
+        self.transport.write(
+            encode_packet(
+                Auth(
+                    reason_code=ReasonCode.CONTINUE_AUTHENTICATION,
+                    properties={
+                        Property.AUTHENTICATION_METHOD: self._connect.properties[Property.AUTHENTICATION_METHOD],
+                        Property.AUTHENTICATION_DATA: answer,
+                    },
+                ),
+                5,
+            )
+        )
+        if self._buffer:
+            self._next_packet()
+
+    # -- the answer -----------------------------------------------------------------------------------------
+
+    def _refuse(self, code: ReasonCode, text: str = "") -> None:
+        self.core.counters.connects_refused += 1
+        connect = self._connect
+        version = connect.protocol_level if connect is not None else 0
+        log.debug("client refused", extra={"peer": self.peer, "reason": code.name, "text": text})
+        if not version:
+            self.abort()
+            return
+        properties: Properties = {Property.REASON_STRING: text} if text else {}
+        self._finish(encode_packet(Connack(reason_code=code, properties=properties), version))
+
+    def _finish(self, packet: bytes) -> None:
+        """Send the last packet and close."""
+        self.core.handshakes.pop(self, None)
+        if self.transport is not None:
+            self.transport.write(packet)
+            self.transport.close()
+
+    def _accept(self, verdict: Verdict) -> None:
+        core = self.core
+        connect = self._connect
+        transport = self.transport
+        assert connect is not None and transport is not None
+        core.handshakes.pop(self, None)
+        client_id = connect.client_id or f"tide-{uuid4().hex}"
+        session, present = core.open_session(client_id, connect.clean_start)
+        session.user = verdict.user
+        properties = connect.properties
+        conn = Connection(core, transport, session, connect.protocol_level, self.peer, self.listener)
+        conn.username = verdict.user
+        if connect.protocol_level == 5:
+            reply = self._settle_v5(connect, conn, verdict)
+        else:
+            reply = {}
+            conn.keep_alive = connect.keep_alive
+            session.expiry = 0 if connect.clean_start else core.features.persistent_session_expiry
+        session.will = _will(connect, client_id)
+        quota = min(properties.get(Property.RECEIVE_MAXIMUM, 65_535), core.limits.max_inflight)
+        is_plain = (
+            not conn.max_packet_out
+            and not conn.alias_max_out
+            and not (core.features.queue_qos0 and session.expiry)
+        )
+        session.attach(conn, connect.protocol_level, quota, is_plain)
+        transport.set_protocol(conn)
+        transport.write(encode_packet(Connack(session_present=present, properties=reply), connect.protocol_level))
+        core.connected(conn)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("client connected", extra={"client": client_id, "peer": self.peer, "version": conn.version})
+        if present:
+            session.resume()
+        self.transport = None
+        if not transport.is_reading():
+            transport.resume_reading()
+        if self._buffer:
+            conn.data_received(self._buffer)
+
+    def _settle_v5(self, connect: Connect, conn: Connection, verdict: Verdict) -> Properties:
+        """Apply the CONNECT properties; the answer holds only what differs from the specification's defaults."""
+        core = self.core
+        limits, features = core.limits, core.features
+        asked = connect.properties
+        reply: Properties = {}
+        expiry = asked.get(Property.SESSION_EXPIRY_INTERVAL, 0)
+        conn.session.expiry = min(expiry, features.max_session_expiry)
+        if conn.session.expiry != expiry:
+            reply[Property.SESSION_EXPIRY_INTERVAL] = conn.session.expiry
+        conn.keep_alive = connect.keep_alive
+        imposed = features.server_keep_alive
+        if imposed and (not connect.keep_alive or connect.keep_alive > imposed):
+            conn.keep_alive = imposed
+            reply[Property.SERVER_KEEP_ALIVE] = imposed
+        if not connect.client_id:
+            reply[Property.ASSIGNED_CLIENT_IDENTIFIER] = conn.session.client_id
+        if limits.receive_maximum < 65_535:
+            reply[Property.RECEIVE_MAXIMUM] = limits.receive_maximum
+        reply[Property.MAXIMUM_PACKET_SIZE] = limits.max_packet_size
+        if limits.max_topic_alias:
+            reply[Property.TOPIC_ALIAS_MAXIMUM] = limits.max_topic_alias
+        if features.maximum_qos < 2:
+            reply[Property.MAXIMUM_QOS] = features.maximum_qos
+        for prop, available in (
+            (Property.RETAIN_AVAILABLE, features.retain_available),
+            (Property.WILDCARD_SUBSCRIPTION_AVAILABLE, features.wildcard_subscription_available),
+            (Property.SUBSCRIPTION_IDENTIFIER_AVAILABLE, features.subscription_identifiers_available),
+            (Property.SHARED_SUBSCRIPTION_AVAILABLE, features.shared_subscription_available),
+        ):
+            if not available:
+                reply[prop] = 0
+        if asked.get(Property.REQUEST_RESPONSE_INFORMATION) and features.response_information:
+            reply[Property.RESPONSE_INFORMATION] = features.response_information.replace("%c", conn.session.client_id)
+        method = asked.get(Property.AUTHENTICATION_METHOD)
+        if method is not None:
+            conn.auth_method = method
+            reply[Property.AUTHENTICATION_METHOD] = method
+            if verdict.data is not None:
+                reply[Property.AUTHENTICATION_DATA] = verdict.data
+        conn.max_packet_out = asked.get(Property.MAXIMUM_PACKET_SIZE, 0)
+        conn.alias_max_out = min(asked.get(Property.TOPIC_ALIAS_MAXIMUM, 0), limits.max_topic_alias)
+        conn.problem_information = bool(asked.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
+        return reply
+
+
+def _will(connect: Connect, client_id: str) -> Will | None:
+    given = connect.will
+    if given is None:
+        return None
+    props = dict(given.properties)
+    delay = props.pop(Property.WILL_DELAY_INTERVAL, 0)
+    expiry = props.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
+    message = Message(
+        given.topic.encode(), given.payload, given.qos, given.retain, bare_properties(props), None, client_id
+    )
+    return Will(message=message, delay=delay, expiry=expiry)
+
+

@@ -1,0 +1,107 @@
+"""What users can plug into a broker: several small protocols, each optional, each free when unused.
+
+Hooks are resolved when the broker starts and when a connection opens, never per message. Answers that
+are cached (rights) are asked for once per client and topic; `Broker.rights_changed()` forgets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.properties import Properties
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import CloseReason, Connection
+    from tidegate.broker.index import Subscription
+    from tidegate.broker.message import Message
+    from tidegate.broker.session import Session
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectRequest:
+    """What is known of a client that asks to be let in."""
+
+    client_id: str
+    username: str | None
+    password: bytes | None = field(repr=False)
+    version: int
+    peer: str
+    listener: str
+    certificate: dict[str, Any] | None = None
+    properties: Properties = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    """Let the client in (`SUCCESS`, with the user it is) or refuse it with a reason code."""
+
+    reason_code: ReasonCode = ReasonCode.SUCCESS
+    user: str | None = None
+    reason: str = ""
+    data: bytes | None = None  # Authentication Data of the last step of an exchange
+
+
+class Authenticator(Protocol):
+    """Decides on user name, password and certificate. May answer at once or later (a coroutine)."""
+
+    def authenticate(self, request: ConnectRequest) -> Verdict | Awaitable[Verdict]: ...
+
+
+class Exchange(Protocol):
+    """One run of an extended authentication method (MQTT 5 AUTH)."""
+
+    def step(self, data: bytes | None) -> bytes | Verdict:
+        """Take the client's data; answer with data for the client, or the verdict."""
+        ...
+
+
+class AuthenticationMethod(Protocol):
+    """An extended authentication method, by its name in the Authentication Method property."""
+
+    name: str
+
+    def start(self, request: ConnectRequest) -> Exchange: ...
+
+
+class Authoriser(Protocol):
+    """Rights. `may_receive` is asked at delivery: a wildcard subscription may cover topics one may not read."""
+
+    def may_publish(self, client: Connection, topic: str) -> bool: ...
+
+    def may_subscribe(self, client: Connection, topic_filter: str) -> bool: ...
+
+    def may_receive(self, session: Session, topic: str) -> bool: ...
+
+
+class PublishObserver(Protocol):
+    """Sees what is published. `on_run` gets neighbouring QoS 0 packets of one topic as they came."""
+
+    def on_run(self, client: Connection, packets: bytes, count: int) -> None: ...
+
+    def on_message(self, client: Connection, message: Message) -> None: ...
+
+
+class SessionObserver(Protocol):
+    """Sees clients come and go."""
+
+    def on_connected(self, client: Connection) -> None: ...
+
+    def on_disconnected(self, client: Connection, reason: CloseReason) -> None: ...
+
+    def on_subscribed(self, session: Session, subscription: Subscription) -> None: ...
+
+    def on_unsubscribed(self, session: Session, subscription: Subscription) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Hooks:
+    """Everything plugged into one broker."""
+
+    authenticator: Authenticator | None = None
+    methods: tuple[AuthenticationMethod, ...] = ()
+    authoriser: Authoriser | None = None
+    publish_observers: tuple[PublishObserver, ...] = ()
+    session_observers: tuple[SessionObserver, ...] = ()

@@ -1,0 +1,22 @@
+"""An address where clients connect, as the broker sees it: how to open it, and who may come in by it."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.net.websocket import WebSocketOptions
+
+
+@dataclass(slots=True, kw_only=True)
+class Listener:
+    """`host` None: every interface; port 0: any free one. `connections` is the present number."""
+
+    name: str = ""
+    host: str | None = "127.0.0.1"
+    port: int = 1883
+    unix_path: Path | None = None
+    tls: ssl.SSLContext | None = None
+    websocket: WebSocketOptions | None = None
+    allow_anonymous: bool = True
+    max_connections: int = 0
+    connections: int = 0

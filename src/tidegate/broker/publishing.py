@@ -1,0 +1,332 @@
+"""PUBLISH on the general path: any QoS, flags, properties and mix of recipients.
+
+`on_publish` parses and checks one packet, `distribute` hands the message to its recipients. Rules: a message
+reaches its recipients' queues before it is acknowledged; a QoS 2 identifier is recorded when the message is
+handed on, so a repeated PUBLISH is answered and not delivered again [MQTT5-4.3.3-10].
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.broker.index import Route
+from tidegate.broker.message import Message
+from tidegate.broker.settings import QueueFull
+from tidegate.mqtt.codes import PacketType, ReasonCode
+from tidegate.mqtt.errors import (
+    MalformedPacket,
+    MQTTError,
+    ProtocolError,
+    ReceiveMaximumExceeded,
+    TopicAliasInvalid,
+    TopicNameInvalid,
+)
+from tidegate.mqtt.properties import Properties, Property, decode_properties, encode_properties
+from tidegate.mqtt.topics import validate_topic_name
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.core import Core
+    from tidegate.broker.index import Target
+    from tidegate.broker.session import Session
+
+DENIED = Route([], ())  # the publisher has no right to this topic
+MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
+
+
+class QoSNotSupported(MQTTError):
+    """A PUBLISH above the Maximum QoS that CONNACK announced [MQTT5-3.2.2-11]."""
+
+    reason_code = ReasonCode.QOS_NOT_SUPPORTED
+
+
+class RetainNotSupported(MQTTError):
+    """A retained PUBLISH where CONNACK said that retain is not available [MQTT5-3.2.2-14]."""
+
+    reason_code = ReasonCode.RETAIN_NOT_SUPPORTED
+
+
+def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, end: int) -> bool:
+    """Handle the PUBLISH at data[pos:end]; False if it must wait until a full queue has room."""
+    core = conn.core
+    if end - body < 2:
+        raise MalformedPacket("PUBLISH without topic")
+    at = topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+    if topic_end > end:
+        raise MalformedPacket("topic reaches behind the end of PUBLISH")
+    topic = data[body + 2 : topic_end]
+    qos = first >> 1 & 3
+    pid = b""
+    if qos:
+        if qos == 3:
+            raise MalformedPacket("QoS 3 [MQTT5-3.3.1-4]")
+        if qos > core.features.maximum_qos:
+            raise QoSNotSupported(f"QoS {qos} is not offered")
+        at += 2
+        if at > end:
+            raise MalformedPacket("PUBLISH without packet identifier")
+        pid = data[topic_end:at]
+        if pid == b"\0\0":
+            raise ProtocolError("packet identifier 0 [MQTT5-2.2.1-3]")
+    elif first & 8:
+        raise MalformedPacket("DUP with QoS 0 [MQTT5-3.3.1-2]")
+    properties = b""
+    expires = None
+    is_raw = True
+    payload_at = at
+    if conn.v5:
+        if at >= end:
+            raise MalformedPacket("PUBLISH without property length")
+        if data[at]:
+            topic, properties, expires, payload_at, is_raw = _properties(conn, data, at, end, topic)
+        else:
+            payload_at = at + 1
+    route = conn.routes.get(topic)
+    if route is None:
+        route = resolve(conn, topic)
+    if first & 1 and not core.features.retain_available:
+        raise RetainNotSupported("retained messages are not offered")
+    if qos and core.full_sessions:
+        full = _full_recipient(conn, route, qos, pid)
+        if full is not None:
+            return _hold_or_refuse(conn, full, qos, pid)
+    counters = core.counters
+    counters.publish_received += 1
+    counters.publish_bytes_received += end - pos
+    if route is DENIED:
+        counters.publish_denied += 1
+        _acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
+        return True
+    session = conn.session
+    if qos == 2:
+        number = pid[0] << 8 | pid[1]
+        if session.inbound is None:
+            session.inbound = set()
+        elif number in session.inbound:
+            session.write(b"\x50\x02" + pid)
+            return True
+        if len(session.inbound) >= core.limits.receive_maximum and conn.v5:
+            raise ReceiveMaximumExceeded("more QoS 2 messages than Receive Maximum")  # [MQTT5-3.3.4-7]
+        session.inbound.add(number)
+    message = Message(
+        topic, data[payload_at:end], qos, first & 1 == 1, properties, expires, session.client_id
+    )
+    if is_raw and first & 1 == 0:
+        _share_wire_form(message, conn.v5, data, pos, topic_end, at, end)
+    if first & 1:
+        core.retained.keep(message)
+    distribute(core, message, route, session)
+    if qos:
+        matched = route.targets or route.shared
+        _acknowledge(conn, qos, pid, ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS)
+    for observer in core.publish_observers:
+        observer.on_message(conn, message)
+    return True
+
+
+def _share_wire_form(
+    message: Message, v5: bool, data: bytes, pos: int, topic_end: int, at: int, end: int
+) -> None:
+    """Recipients of the publisher's version get its bytes, without encoding them anew."""
+    if message.qos:
+        if v5:
+            message.head5, message.tail5 = data[pos + 1 : topic_end], data[at:end]
+        else:
+            message.head4 = data[pos + 1 : topic_end]
+    elif v5:
+        message.q0v5 = data[pos:end]
+    else:
+        message.q0v4 = data[pos:end]
+
+
+def _properties(
+    conn: Connection, data: bytes, at: int, end: int, topic: bytes
+) -> tuple[bytes, bytes, float | None, int, bool]:
+    """Topic (alias resolved), properties to forward, expiry, start of the payload, and whether the
+    publisher's bytes may be forwarded as they are."""
+    core = conn.core
+    props, after = decode_properties(data[:end], at, PacketType.PUBLISH)
+    if Property.SUBSCRIPTION_IDENTIFIER in props:
+        raise ProtocolError("a client may not send a Subscription Identifier [MQTT5-3.3.4-6]")
+    alias = props.pop(Property.TOPIC_ALIAS, None)
+    expiry = props.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
+    if alias is not None:
+        topic = _resolve_alias(conn, alias, topic)
+    if alias is None and expiry is None:
+        length = 1
+        while data[at + length - 1] > 127:
+            length += 1
+        return topic, data[at + length : after], None, after, True
+    expires = None if expiry is None else core.now() + expiry
+    return topic, bare_properties(props), expires, after, False
+
+
+def bare_properties(props: Properties) -> bytes:
+    """A property list without its length prefix."""
+    encoded = encode_properties(props)
+    size = len(encoded) - 1
+    prefix = 1
+    while size >= 1 << 7 * prefix:
+        prefix += 1
+        size = len(encoded) - prefix
+    return encoded[prefix:]
+
+
+def _resolve_alias(conn: Connection, alias: int, topic: bytes) -> bytes:
+    if alias > conn.core.limits.max_topic_alias:  # zero was refused by the decoder
+        raise TopicAliasInvalid(f"topic alias {alias} is over the maximum [MQTT5-3.3.2-9]")
+    aliases = conn.aliases_in
+    if aliases is None:
+        aliases = conn.aliases_in = {}
+    if topic:
+        _check_name(conn.core, topic)
+        aliases[alias] = topic
+        return topic
+    known = aliases.get(alias)
+    if known is None:
+        raise ProtocolError(f"topic alias {alias} was never set")
+    return known
+
+
+def _check_name(core: Core, topic: bytes) -> None:
+    try:
+        validate_topic_name(topic.decode(), max_levels=core.limits.max_topic_levels)
+    except UnicodeDecodeError:
+        raise MalformedPacket("topic is not UTF-8 [MQTT5-1.5.4-1]") from None
+
+
+def resolve(conn: Connection, topic: bytes) -> Route:
+    """Route of a topic this connection has no ready answer for: valid, allowed, and who gets it."""
+    core = conn.core
+    if not topic and conn.v5:
+        raise ProtocolError("empty topic without topic alias")
+    _check_name(core, topic)
+    if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":
+        if topic.startswith(b"$share/"):
+            raise TopicNameInvalid("$share/ is for subscriptions")
+        return DENIED
+    authorise = core.authorise
+    if authorise is None:
+        return core.index.route(topic)
+    allowed = authorise.may_publish(conn, topic.decode())
+    route = core.index.route(topic) if allowed else DENIED
+    if len(conn.routes) >= MAX_OWN_ROUTES:
+        conn.routes.clear()
+    conn.routes[topic] = route
+    return route
+
+
+def _full_recipient(conn: Connection, route: Route, qos: int, pid: bytes) -> Session | None:
+    """A session that would have to queue this message and has no room."""
+    if qos == 2 and conn.session.inbound and (pid[0] << 8 | pid[1]) in conn.session.inbound:
+        return None  # a repetition adds nothing
+    core = conn.core
+    for target in route.targets:
+        session = target.session
+        if session.is_full and target.qos and not core.drops_for(session):
+            return session
+    for group in route.shared:
+        sessions = [member.session for member in group.members]
+        if all(s.is_full and not core.drops_for(s) for s in sessions):
+            return sessions[0]
+    return None
+
+
+def _hold_or_refuse(conn: Connection, full: Session, qos: int, pid: bytes) -> bool:
+    """Answer 0x97 and go on, or wait for `full` to have room."""
+    core = conn.core
+    if core.features.queue_full is QueueFull.REFUSE and conn.v5:
+        core.counters.publish_refused += 1
+        _acknowledge(conn, qos, pid, ReasonCode.QUOTA_EXCEEDED)
+        return True
+    if full.waiters is None:
+        full.waiters = []
+    full.waiters.append(conn.release)
+    core.counters.publish_held += 1
+    return False
+
+
+def _acknowledge(conn: Connection, qos: int, pid: bytes, code: ReasonCode) -> None:
+    if not qos:
+        return
+    first = b"\x40" if qos == 1 else b"\x50"
+    if code and conn.v5:
+        conn.session.write(first + b"\x03" + pid + bytes((code,)))
+    else:
+        conn.session.write(first + b"\x02" + pid)
+
+
+def on_pubrel(conn: Connection, packet_identifier: int) -> None:
+    """The sender of a QoS 2 message gives up its identifier [MQTT5-4.3.3-11]."""
+    session = conn.session
+    pid = packet_identifier.to_bytes(2, "big")
+    if session.inbound and packet_identifier in session.inbound:
+        session.inbound.discard(packet_identifier)
+        if not session.inbound:
+            session.inbound = None
+    elif conn.v5:
+        session.write(b"\x70\x03" + pid + b"\x92")
+        return
+    session.write(b"\x70\x02" + pid)
+
+
+def distribute(core: Core, message: Message, route: Route, sender: Session | None) -> None:
+    """Deliver to every recipient of the route."""
+    if message.qos == 0 and message.expires is None and not message.retain:
+        for version, sessions in ((4, route.plain4), (5, route.plain5)):
+            if sessions:
+                packet = message.plain(version)
+                for session in sessions:
+                    if session.queued:
+                        session.out.append(packet)
+                    else:
+                        session.wake(packet, 1)
+                core.counters.publish_sent += len(sessions)
+        for target in route.special:
+            _deliver_target(message, target, sender)
+    else:
+        qos = message.qos
+        retain = message.retain
+        for target in route.targets:
+            if target.is_plain:
+                target.session.deliver(
+                    message,
+                    qos if qos < target.qos else target.qos,
+                    retain and target.retain_as_published,
+                )
+            else:
+                _deliver_target(message, target, sender)
+    for group in route.shared:
+        chosen = group.choose(message.topic, message.publisher, core.now(), message.qos)
+        if chosen is not None:
+            chosen.session.deliver(
+                message,
+                min(message.qos, chosen.qos),
+                message.retain and chosen.retain_as_published,
+                (chosen.identifier,) if chosen.identifier else (),
+            )
+
+
+def _deliver_target(message: Message, target: Target, sender: Session | None) -> None:
+    session = target.session
+    if session is sender and any(s.no_local for s in target.subscriptions):
+        # [MQTT5-3.8.3-3]: subscriptions with No Local do not see the client's own messages.
+        left = [s for s in target.subscriptions if not s.no_local]
+        if not left:
+            return
+        session.deliver(
+            message,
+            min(message.qos, max(s.qos for s in left)),
+            message.retain and any(s.retain_as_published for s in left),
+            tuple(s.identifier for s in left if s.identifier),
+        )
+        return
+    session.deliver(
+        message,
+        min(message.qos, target.qos),
+        message.retain and target.retain_as_published,
+        target.identifiers,
+    )
+
+
+__all__ = ["DENIED", "bare_properties", "distribute", "on_publish", "on_pubrel", "resolve"]

@@ -1,0 +1,378 @@
+"""A session: what the broker owes one client, connected or not.
+
+Rules: every queue here is bounded. QoS 0 that a slow reader leaves over the bound is dropped and counted. QoS 1
+and 2 are counted against `max_queued_*`; a session that reaches a bound is `is_full`, and publishers are held
+or refused before they add to it (`publishing.py`), so nothing acknowledged is dropped.
+
+Order: QoS 0 goes out in order, QoS 1 and 2 go out in order; between the two there is none, as the
+specification allows. In-flight messages are kept in send order, which is the order of the dictionary; replacing
+a value (PUBLISH → PUBREL) keeps its place, so re-sending walks it from the front [MQTT5-4.6.0-1].
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidegate.broker.message import Message
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.core import Core
+    from tidegate.broker.index import Subscription
+    from tidegate.broker.wills import Will
+
+# (message, QoS, retain flag, subscription identifiers)
+Delivery = tuple[Message, int, bool, tuple[int, ...]]
+
+FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
+NEVER = 4_294_967_295  # [MQTT5-3.1.2.11.2]: a session expiry interval that means no expiry
+
+
+class Session:
+    """State of one client identifier. Only `Core` makes and ends sessions."""
+
+    __slots__ = (
+        "backlog", "backlog_bytes", "client_id", "conn", "core", "dropped", "epoch", "expiry", "full_since", "inbound",
+        "inflight", "is_full", "is_plain", "next_pid", "out", "paused", "pending", "pending_bytes", "queued",
+        "quota", "subscriptions", "unsent", "user", "version", "waiters", "will",
+    )  # fmt: skip
+
+    def __init__(self, core: Core, client_id: str) -> None:
+        self.core = core
+        self.client_id = client_id
+        self.user: str | None = None
+        self.conn: Connection | None = None
+        self.version = 4
+        self.is_plain = True
+        self.expiry = 0
+        self.epoch = 0  # counts connections, so that a timer can tell whether the client came back
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.will: Will | None = None
+        # Egress. `queued`: connected, writable and on the list of sessions to flush at the end of this turn.
+        self.out: list[bytes] = []
+        self.queued = False
+        self.paused = False
+        self.backlog: deque[tuple[bytes, int]] | None = None  # QoS 0 packets while the socket is full
+        self.backlog_bytes = 0
+        self.dropped = 0
+        # QoS 1 and 2 towards the client
+        self.inflight: dict[int, Delivery | None] = {}  # None: PUBREC came, PUBREL was sent
+        self.next_pid = 1
+        self.quota = 0
+        self.unsent: deque[int] | None = None  # in flight, not yet re-sent on this connection for want of quota
+        self.pending: deque[Delivery] | None = None
+        self.pending_bytes = 0
+        self.is_full = False
+        self.full_since = 0.0
+        self.waiters: list[Callable[[], None]] | None = None
+        # QoS 2 from the client: identifiers received and not yet released
+        self.inbound: set[int] | None = None
+
+    # -- QoS 0 ----------------------------------------------------------------------------------------------
+
+    def wake(self, packets: bytes, count: int) -> None:
+        """Take `count` whole QoS 0 packets when the session is not on the flush list yet."""
+        conn = self.conn
+        core = self.core
+        if conn is None:
+            return  # [MQTT5-3.1.2-23] asks for QoS 1 and 2 only; `offer` queues QoS 0 when configured
+        if self.paused:
+            size = len(packets)
+            if (
+                self.backlog_bytes + self.pending_bytes + size > core.limits.max_queued_bytes
+                or core.queued_bytes + size > core.limits.max_total_queued_bytes
+            ):
+                self.drop(count)
+                return
+            if self.backlog is None:
+                self.backlog = deque()
+            self.backlog.append((packets, count))
+            self.backlog_bytes += size
+            core.queued_bytes += size
+            return
+        self.queued = True
+        self.out.append(packets)
+        core.mark_dirty(self)
+
+    def write(self, data: bytes) -> None:
+        """Send a packet of the protocol itself (acknowledgement, PINGRESP…) at the end of this turn."""
+        self.out.append(data)
+        if not self.queued and not self.paused and self.conn is not None:
+            self.queued = True
+            self.core.mark_dirty(self)
+
+    def drop(self, count: int) -> None:
+        self.dropped += count
+        self.core.counters.dropped += count
+
+    # -- any QoS --------------------------------------------------------------------------------------------
+
+    def deliver(self, message: Message, qos: int, retain: bool = False, identifiers: tuple[int, ...] = ()) -> None:
+        """Send or queue one message at the given QoS."""
+        if qos == 0:
+            self._deliver_qos0(message, retain, identifiers)
+        elif (
+            self.conn is None or self.paused or self.pending is not None or len(self.inflight) >= self.quota
+        ):
+            if self.is_full and self.core.drops_for(self):
+                self.drop(1)
+            else:
+                self.enqueue((message, qos, retain, identifiers))
+        else:
+            self._send(message, qos, retain, identifiers)
+
+    def _deliver_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        conn = self.conn
+        if conn is None:
+            if self.core.features.queue_qos0:
+                if self.is_full:
+                    self.drop(1)
+                else:
+                    self.enqueue((message, 0, retain, identifiers))
+            return
+        if self.is_plain and not retain and not identifiers and message.expires is None:
+            packet = message.plain(self.version)
+        else:
+            made = conn.encode(message, 0, None, retain, identifiers)
+            if made is None:
+                return
+            packet = made
+        self.core.counters.publish_sent += 1
+        if self.queued:
+            self.out.append(packet)
+        else:
+            self.wake(packet, 1)
+
+    def _send(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]) -> None:
+        """Put one QoS 1 or 2 message in flight. The caller has checked connection and quota."""
+        inflight = self.inflight
+        pid = self.next_pid
+        while pid in inflight:
+            pid = pid + 1 if pid < 65_535 else 1
+        self.next_pid = pid + 1 if pid < 65_535 else 1
+        if self.is_plain and not retain and not identifiers and message.expires is None:
+            head, tail = message.parts(self.version)
+            self.out += (FIRST_BYTE[qos], head, pid.to_bytes(2, "big"), tail)
+        else:
+            conn = self.conn
+            assert conn is not None
+            packet = conn.encode(message, qos, pid, retain, identifiers)
+            if packet is None:  # too large for this client: discarded as if it had been sent [MQTT5-3.1.2-25]
+                return
+            self.out.append(packet)
+        inflight[pid] = (message, qos, retain, identifiers)
+        self.core.counters.publish_sent += 1
+        if not self.queued:
+            self.queued = True
+            self.core.mark_dirty(self)
+
+    # -- the queue of QoS 1 and 2 ---------------------------------------------------------------------------
+
+    def enqueue(self, delivery: Delivery) -> None:
+        """Queue behind what waits already, also beyond the bound: publishers were stopped before."""
+        limits = self.core.limits
+        if self.pending is None:
+            self.pending = deque()
+        size = delivery[0].size_bytes
+        self.pending.append(delivery)
+        self.pending_bytes += size
+        self.core.queued_bytes += size
+        self.core.counters.queued_messages += 1
+        if not self.is_full and (
+            len(self.pending) >= limits.max_queued_messages
+            or self.pending_bytes + self.backlog_bytes >= limits.max_queued_bytes
+            or self.core.queued_bytes >= limits.max_total_queued_bytes
+        ):
+            self.is_full = True
+            self.full_since = self.core.now()
+            self.core.full_sessions += 1
+
+    def drain(self) -> None:
+        """Send what waits, as far as the socket and the client's quota allow."""
+        if self.conn is None or self.paused:
+            return
+        if self.backlog is not None:
+            self._drain_backlog()
+        if self.unsent is not None:
+            self._resend()
+            if self.unsent is not None:
+                return
+        pending = self.pending
+        if pending is None:
+            return
+        core = self.core
+        now = core.now()
+        sent = 0
+        while pending and sent < 1_000:  # bound the turn: acknowledgements or the next flush continue
+            qos = pending[0][1]
+            if qos and len(self.inflight) >= self.quota:
+                break
+            message, qos, retain, identifiers = pending.popleft()
+            size = message.size_bytes
+            self.pending_bytes -= size
+            core.queued_bytes -= size
+            core.counters.queued_messages -= 1
+            if message.expires is not None and message.expires <= now:  # [MQTT5-3.3.2-5]
+                core.counters.expired += 1
+                continue
+            sent += 1
+            if qos:
+                self._send(message, qos, retain, identifiers)
+            else:
+                self._deliver_qos0(message, retain, identifiers)
+        if not pending:
+            self.pending = None
+        elif sent == 1_000:
+            core.loop.call_soon(self.drain)
+        if self.is_full:
+            self.full_since = now
+            self.check_room()
+
+    def _drain_backlog(self) -> None:
+        backlog = self.backlog
+        assert backlog is not None
+        for packets, _ in backlog:
+            self.out.append(packets)
+        self.core.queued_bytes -= self.backlog_bytes
+        self.backlog = None
+        self.backlog_bytes = 0
+        if not self.queued:
+            self.queued = True
+            self.core.mark_dirty(self)
+
+    def check_room(self) -> None:
+        """Leave the full state once a fifth of the bound is free again, and let held publishers go on."""
+        limits = self.core.limits
+        if (
+            (self.pending is None or len(self.pending) < limits.max_queued_messages * 0.8)
+            and self.pending_bytes + self.backlog_bytes < limits.max_queued_bytes * 0.8
+            and self.core.queued_bytes < limits.max_total_queued_bytes
+        ):
+            self.is_full = False
+            self.core.full_sessions -= 1
+            self.release_waiters()
+
+    def release_waiters(self) -> None:
+        waiters, self.waiters = self.waiters, None
+        for resume in waiters or ():
+            self.core.loop.call_soon(resume)
+
+    # -- acknowledgements -----------------------------------------------------------------------------------
+
+    def on_puback(self, pid: int) -> bool:
+        """QoS 1 is done. False if the identifier is not in flight at QoS 1."""
+        entry = self.inflight.get(pid)
+        if entry is None or entry[1] != 1:
+            return False
+        del self.inflight[pid]
+        if self.pending is not None or self.unsent is not None:
+            self.drain()
+        return True
+
+    def on_pubrec(self, pid: int, is_error: bool) -> bool:
+        """QoS 2 was received. False if the identifier is not in flight (PUBREL then says 0x92)."""
+        if pid not in self.inflight:
+            return False
+        entry = self.inflight[pid]
+        if entry is not None and entry[1] != 2:
+            return False
+        if is_error:  # [MQTT5-4.3.3-4]: no PUBREL follows; the exchange is over
+            del self.inflight[pid]
+            if self.pending is not None or self.unsent is not None:
+                self.drain()
+        else:
+            self.inflight[pid] = None
+        return True
+
+    def on_pubcomp(self, pid: int) -> bool:
+        if self.inflight.get(pid, 0) is not None:
+            return False
+        del self.inflight[pid]
+        if self.pending is not None or self.unsent is not None:
+            self.drain()
+        return True
+
+    # -- coming and going -----------------------------------------------------------------------------------
+
+    def attach(self, conn: Connection, version: int, quota: int, is_plain: bool) -> None:
+        """A new network connection serves this session from now on."""
+        changed = version != self.version or is_plain != self.is_plain
+        self.conn = conn
+        self.version = version
+        self.quota = quota
+        self.is_plain = is_plain
+        self.epoch += 1
+        self.out = []
+        self.queued = self.paused = False
+        if changed:
+            for topic_filter in self.subscriptions.values():
+                self.core.index.invalidate(topic_filter.topic_filter)
+
+    def resume(self) -> None:
+        """After CONNACK: re-send what is in flight, in order, then continue with the queue [MQTT5-4.4.0-1]."""
+        self.unsent = deque(self.inflight) if self.inflight else None
+        self.drain()
+
+    def _resend(self) -> None:
+        """Re-send in-flight messages within the quota of this connection [MQTT5-3.3.4-9]."""
+        unsent, conn = self.unsent, self.conn
+        assert unsent is not None and conn is not None
+        while unsent:
+            pid = unsent[0]
+            if pid not in self.inflight:
+                unsent.popleft()
+                continue
+            entry = self.inflight[pid]
+            if entry is not None and len(self.inflight) - len(unsent) >= self.quota:
+                return
+            unsent.popleft()
+            if entry is None:
+                self.write(b"\x62\x02" + pid.to_bytes(2, "big"))
+                continue
+            message, qos, retain, identifiers = entry
+            packet = conn.encode(message, qos, pid, retain, identifiers, dup=True)
+            if packet is None:
+                del self.inflight[pid]
+            else:
+                self.write(packet)
+        self.unsent = None
+
+    def detach(self) -> None:
+        """The connection is gone; what was on its way at QoS 0 goes with it."""
+        self.conn = None
+        self.queued = False
+        self.paused = False
+        self.out = []
+        if self.backlog is not None:
+            self.drop(sum(count for _, count in self.backlog))
+            self.core.queued_bytes -= self.backlog_bytes
+            self.backlog = None
+            self.backlog_bytes = 0
+
+    def discard(self) -> None:
+        """The session ends: give back what it held."""
+        core = self.core
+        if self.pending is not None:
+            core.counters.queued_messages -= len(self.pending)
+            core.queued_bytes -= self.pending_bytes
+            self.pending = None
+            self.pending_bytes = 0
+        self.inflight = {}
+        self.inbound = None
+        if self.is_full:
+            self.is_full = False
+            core.full_sessions -= 1
+        self.release_waiters()
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "client_id": self.client_id,
+            "connected": self.conn is not None,
+            "subscriptions": len(self.subscriptions),
+            "inflight": len(self.inflight),
+            "queued": len(self.pending) if self.pending is not None else 0,
+            "queued_bytes": self.pending_bytes + self.backlog_bytes,
+            "dropped": self.dropped,
+        }

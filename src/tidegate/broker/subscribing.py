@@ -1,0 +1,138 @@
+"""SUBSCRIBE and UNSUBSCRIBE: limits, rights, the index, and the retained messages that answer a subscription."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidegate.broker.index import Subscription, has_wildcard
+from tidegate.mqtt import packets
+from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.encode import encode_packet
+from tidegate.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe
+from tidegate.mqtt.properties import Properties, Property
+from tidegate.mqtt.topics import parse_shared
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+
+RETAINED_PER_TURN = 200
+
+
+def on_subscribe(conn: Connection, packet: Subscribe) -> None:
+    """Answer with one reason code a filter, in order, then send retained messages [MQTT5-3.8.4-1]."""
+    core = conn.core
+    identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER)
+    identifier = identifiers[0] if identifiers else 0
+    properties: Properties = {}
+    codes: list[int] = []
+    retained: list[tuple[Subscription, int]] = []
+    for request in packet.subscriptions:
+        code, text = _check(conn, request, identifier)
+        codes.append(code)
+        if code >= 0x80:
+            core.counters.subscribe_denied += 1
+            if text and conn.problem_information:
+                properties[Property.REASON_STRING] = text
+            continue
+        subscription, is_new = _add(conn, request, code, identifier)
+        if not subscription.share and (
+            request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
+        ):
+            retained.append((subscription, code))
+    reply = Suback(packet_identifier=packet.packet_identifier, reason_codes=codes, properties=properties)
+    conn.session.write(encode_packet(reply, conn.version))
+    if retained and len(core.retained):
+        if conn.feeds is None:
+            conn.feeds = deque()
+            core.loop.call_soon(conn.feed)
+        for subscription, _ in retained:
+            conn.feeds.append(_send_retained(conn, subscription))
+
+
+def _check(conn: Connection, request: packets.Subscription, identifier: int) -> tuple[int, str]:
+    """The reason code for one filter: granted QoS or why not, and a text for the second case."""
+    core = conn.core
+    features = core.features
+    topic_filter = request.topic_filter
+    if topic_filter.count("/") >= core.limits.max_topic_levels:
+        return ReasonCode.TOPIC_FILTER_INVALID, "too many topic levels"
+    if identifier and not features.subscription_identifiers_available:
+        return ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, ""
+    shared = parse_shared(topic_filter)
+    if shared is not None and not features.shared_subscription_available:
+        return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, ""
+    if not features.wildcard_subscription_available and has_wildcard(topic_filter.encode()):
+        return ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, ""
+    session = conn.session
+    if (
+        len(session.subscriptions) >= core.limits.max_subscriptions
+        and topic_filter.encode() not in session.subscriptions
+    ):
+        return ReasonCode.QUOTA_EXCEEDED, "too many subscriptions"
+    if core.authorise is not None:
+        if not core.authorise.may_subscribe(conn, shared[1] if shared else topic_filter):
+            return ReasonCode.NOT_AUTHORIZED, ""
+    return min(request.qos, features.maximum_qos), ""
+
+
+def _add(
+    conn: Connection, request: packets.Subscription, qos: int, identifier: int
+) -> tuple[Subscription, bool]:
+    core = conn.core
+    session = conn.session
+    name = request.topic_filter.encode()
+    shared = parse_shared(request.topic_filter)
+    subscription = Subscription(
+        session,
+        shared[1].encode() if shared else name,
+        qos,
+        request.no_local,
+        request.retain_as_published,
+        identifier,
+        shared[0] if shared else "",
+    )
+    is_new = core.index.add(subscription)
+    session.subscriptions[name] = subscription
+    for observer in core.session_observers:
+        observer.on_subscribed(session, subscription)
+    return subscription, is_new
+
+
+def on_unsubscribe(conn: Connection, packet: Unsubscribe) -> None:
+    session = conn.session
+    codes: list[int] = []
+    for topic_filter in packet.topic_filters:
+        subscription = session.subscriptions.pop(topic_filter.encode(), None)
+        if subscription is None:
+            codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
+            continue
+        conn.core.index.remove(subscription)
+        codes.append(ReasonCode.SUCCESS)
+        for observer in conn.core.session_observers:
+            observer.on_unsubscribed(session, subscription)
+    reply = Unsuback(packet_identifier=packet.packet_identifier, reason_codes=codes)
+    session.write(encode_packet(reply, conn.version))
+
+
+def _send_retained(conn: Connection, subscription: Subscription) -> Iterator[None]:
+    """Send what is retained for a new subscription; stops after each part of RETAINED_PER_TURN messages."""
+    core = conn.core
+    session = conn.session
+    sent = 0
+    for message in core.retained.match(subscription.topic_filter):
+        if session.conn is not conn:
+            return
+        if core.index.may_receive is not None and not core.index.may_receive(session, message.topic):
+            continue
+        # [MQTT5-3.3.1-8]: retain is set, whatever Retain As Published says, as the message is an old one.
+        session.deliver(
+            message,
+            min(message.qos, subscription.qos),
+            True,
+            (subscription.identifier,) if subscription.identifier else (),
+        )
+        sent += 1
+        if sent % RETAINED_PER_TURN == 0:
+            yield
