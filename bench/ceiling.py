@@ -1,7 +1,8 @@
-"""How fast the load tool itself is: pairs at QoS 0 against a peer that hands chunks on without looking into them.
+"""How fast the load tool itself is: pairs at QoS 0 against a peer that hands chunks on unseen.
 
-A figure for a broker means little if the tool is the limit. Run `python bench/ceiling.py`: it prints the messages a
-second that the tool sends and receives, with every count and sequence number checked as in any other run.
+A figure for a broker means little if the tool is the limit. Run `python bench/ceiling.py`: it prints the
+messages a second that the tool sends and receives, with every count and sequence number checked as in any
+other run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SUBSCRIBERS: dict[bytes, asyncio.Transport] = {}
 
 
 class Reflector(asyncio.Protocol):
-    """Answers CONNECT and SUBSCRIBE (MQTT 3.1.1); forwards all bytes behind the first topic to its subscriber."""
+    """Answers CONNECT and SUBSCRIBE (MQTT 3.1.1); then forwards all to the first topic's subscriber."""
 
     def __init__(self) -> None:
         self._head = b""

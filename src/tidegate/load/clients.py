@@ -1,8 +1,8 @@
 """Raw non-blocking MQTT clients on one epoll set, and how thousands of them are opened.
 
-A `Client` owns a socket and the stream that understands what arrives on it. Bytes the kernel does not take at once
-wait in `pending` and are sent as soon as it has room; a publisher with something pending is not asked for more, so
-what waits here is bounded by one burst and the acknowledgements of the packets in flight.
+A `Client` owns a socket and the stream that understands what arrives on it. Bytes the kernel does not take
+at once wait in `pending` and are sent as soon as it has room; a publisher with something pending is not
+asked for more, so what waits here is bounded by one burst and the acknowledgements of the packets in flight.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tidegate.load.streams import packet_bounds
 
 # More than any burst: a chunk holds what a broker wrote in one turn. 128 KiB and more made no difference.
 CHUNK_BYTES = 128 * 1024
-# Clients that may be on their way in at once: under the listen backlog of every common broker (Mosquitto: 100).
+# Clients that may be on their way in at once: under the listen backlog of every common broker (Mosquitto:
+# 100).
 _OPENING_AT_ONCE = 64
 # Ephemeral ports are about 28 000 per address, and those of earlier runs may still be waiting to be free.
 _CLIENTS_PER_SOURCE = 5000
@@ -135,10 +136,10 @@ class Client:
             self.receive_maximum = _receive_maximum(body)
 
     def _refused(self, text: str, code: int | None) -> ConnectionRefused:
-        return ConnectionRefused(f"client {self.client_id}: {text}", client_id=self.client_id, code=code)
+        return ConnectionRefused(self.client_id, text, code=code)
 
     def receive(self) -> bytes | None:
-        """Return what the kernel holds, at most one chunk; b"" if the broker closed, None if there is nothing."""
+        """Return at most one chunk; b"" if the broker closed the connection, None if there is nothing."""
         assert self.sock is not None
         try:
             return self.sock.recv(CHUNK_BYTES)
@@ -159,14 +160,11 @@ class Client:
                     self.write(reply)
             elif data is not None:
                 self.close()
-                raise ConnectionLost(
-                    f"the broker closed the connection of client {self.client_id}; look at its log",
-                    client_id=self.client_id,
-                )
+                raise ConnectionLost(self.client_id)
 
     def write(self, data: bytes | memoryview) -> None:
         """Send now what the kernel takes and keep the rest."""
-        assert self.sock is not None and self._epoll is not None
+        assert self._epoll is not None
         if self.pending:
             self.pending += bytes(data)
             return
@@ -241,14 +239,14 @@ def open_clients(
     deadline: float = 30.0,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Connect and subscribe all `clients`; raises ConnectionRefused, or LoadError after `deadline` s of silence.
+    """Connect and subscribe `clients`; raises ConnectionRefused, or LoadError after `deadline` s of silence.
 
     On a loopback address the clients come from several source addresses, so that ports do not run out.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(access.host, access.port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise LoadError(f"cannot resolve {access.host}: {error}; give an address") from error
+        raise LoadError(f"cannot resolve {access.host}: {error}", hint="give an address") from error
     spread = family == socket.AF_INET and str(address[0]).startswith("127.")
     waiting = iter(clients)
     opening: dict[int, Client] = {}
@@ -274,4 +272,7 @@ def open_clients(
                 if progress is not None and opened % 1000 == 0:
                     progress(opened)
         if time.monotonic() - last > deadline:
-            raise LoadError(f"{len(opening)} clients got no answer from the broker within {deadline:g} s")
+            raise LoadError(
+                f"{len(opening)} clients got no answer within {deadline:g} s",
+                hint="check that an MQTT broker listens on this port",
+            )

@@ -1,7 +1,7 @@
 """The one loop of a run: an epoll set, its clients, and the meter that reads before and after.
 
-One process does everything. It is single-threaded on purpose: sender and receiver share the clock and the counts,
-so the window is exact, and on a machine of two cores the broker has the other one.
+One process does everything. It is single-threaded on purpose: sender and receiver share the clock and the
+counts, so the window is exact, and on a machine of two cores the broker has the other one.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ class Engine:
     def open(self, clients: Iterable[Client], progress: Progress | None = None) -> None:
         """Connect and subscribe `clients`; raises ConnectionRefused or LoadError."""
         new = list(clients)
-        report = None if progress is None else lambda count: progress(f"{count} of {len(new)} clients connected")
+        report = (
+            None if progress is None else lambda count: progress(f"{count} of {len(new)} clients connected")
+        )
         try:
             open_clients(self._epoll, self.access, new, progress=report)
         finally:
             self.clients.update((client.fd, client) for client in new)
 
     def turn(self, timeout: float) -> int:
-        """Wait at most `timeout` s (to the millisecond), handle what is ready, return how many clients were."""
+        """Wait at most `timeout` s (in milliseconds), handle what is ready, return how many clients were."""
         events = self._epoll.poll(timeout, _EVENTS_PER_TURN)
         if events:
             now_ns = time.monotonic_ns()

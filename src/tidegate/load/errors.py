@@ -1,4 +1,4 @@
-"""Errors of the load tool: each says what went wrong, with which client, and what to try next."""
+"""Errors of the load tool: facts in fields, what happened in the text, what to do next in `hint`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from tidegate.errors import TidegateError
 
 
 class LoadError(TidegateError):
-    """A run could not be set up, or what was measured cannot be trusted."""
+    """A run could not be set up, or what was measured cannot be trusted. `hint` is a sentence, or empty."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class SettingsError(LoadError):
@@ -14,10 +18,12 @@ class SettingsError(LoadError):
 
 
 class ConnectionRefused(LoadError):
-    """The broker did not take a client or its subscription; `code` is its answer, None if it never answered."""
+    """The broker did not take a client or its subscription; `code` is its answer, None if it gave none."""
 
-    def __init__(self, message: str, *, client_id: str, code: int | None) -> None:
-        super().__init__(message)
+    def __init__(self, client_id: str, problem: str, *, code: int | None = None) -> None:
+        super().__init__(
+            f"client {client_id}: {problem}", hint="check host, port, credentials and the broker's limits"
+        )
         self.client_id = client_id
         self.code = code
 
@@ -25,14 +31,18 @@ class ConnectionRefused(LoadError):
 class ConnectionLost(LoadError):
     """The broker ended a connection during the run."""
 
-    def __init__(self, message: str, *, client_id: str) -> None:
-        super().__init__(message)
+    def __init__(self, client_id: str) -> None:
+        super().__init__(
+            f"the broker closed the connection of client {client_id}", hint="look at the broker's log"
+        )
         self.client_id = client_id
 
 
 class UnexpectedPacket(LoadError):
     """The broker sent something that a run does not call for; `first_byte` begins the packet."""
 
-    def __init__(self, message: str, *, first_byte: int) -> None:
-        super().__init__(message)
+    def __init__(self, problem: str, *, first_byte: int) -> None:
+        super().__init__(
+            problem, hint="look at the broker's log, and that nobody else uses the run's topic prefix"
+        )
         self.first_byte = first_byte

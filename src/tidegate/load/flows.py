@@ -58,8 +58,8 @@ class Flow:
     window: int
     batch: int
     copies: int
-    is_shared: bool = False
     _next: int = field(default=0)
+    _written_off: int = field(default=0)
 
     @property
     def sent(self) -> int:
@@ -74,12 +74,22 @@ class Flow:
         """Return how many deliveries are still to come."""
         return self.sent * self.copies - self.received
 
+    @property
+    def outstanding(self) -> int:
+        """Return how many messages are on their way; of several subscribers the slowest one rules."""
+        passed = [stream.passed for stream in self.streams]
+        return self.sent - (sum(passed) if self.copies == 1 else min(passed))
+
+    def write_off(self) -> None:
+        """Take what is on its way for lost, so that a broker which drops does not bring the run to a halt.
+
+        It changes what may be sent, not what is counted in the end.
+        """
+        self._written_off = self.outstanding
+
     def send(self) -> int:
         """Send what window and acknowledgements allow, each publisher at most one burst; return the count."""
-        sent = self.sent
-        # With several copies the slowest subscriber rules, so that its queue stays within the window too.
-        done = self.received if self.copies == 1 else min(stream.received for stream in self.streams)
-        credit = self.window - (sent - done)
+        credit = self.window - self.outstanding + self._written_off
         publishers = self.publishers
         total = 0
         for step in range(len(publishers)):
@@ -103,11 +113,11 @@ class Flow:
 
 
 def make_flows(settings: Settings) -> list[Flow]:
-    """Return the flows of a mode, not connected yet. Topics have a fixed width, so all packets have one size."""
+    """Return the flows of a mode, not connected yet. Topics have one width, so all packets have one size."""
     prefix, mode = settings.topic_prefix, settings.mode
     tag = prefix.rpartition("/")[2][-8:]
     publishers = [
-        Publisher(settings, f"{prefix}/{index if mode is not Mode.FANOUT else 0:04d}", f"tb-{tag}-p{index:04d}")
+        Publisher(settings, f"{prefix}/{index:04d}", f"tb-{tag}-p{index:04d}")
         for index in range(settings.publishers)
     ]
     if mode in (Mode.PAIRS, Mode.TRICKLE):
@@ -119,7 +129,9 @@ def make_flows(settings: Settings) -> list[Flow]:
     else:
         filters = [f"{prefix}/+"]
     streams = [
-        SubscriberStream(payload_bytes=settings.payload_bytes, is_ordered=mode not in (Mode.FANIN, Mode.SHARED))
+        SubscriberStream(
+            payload_bytes=settings.payload_bytes, is_ordered=mode not in (Mode.FANIN, Mode.SHARED)
+        )
         for _ in filters
     ]
     subscribers = [
@@ -146,6 +158,5 @@ def make_flows(settings: Settings) -> list[Flow]:
             window=settings.window * len(publishers),
             batch=settings.batch,
             copies=len(subscribers) if mode is Mode.FANOUT else 1,
-            is_shared=mode is Mode.SHARED,
         )
     ]

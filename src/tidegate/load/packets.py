@@ -1,8 +1,9 @@
 """The few MQTT packets a load run sends, as bytes, for protocol levels 4 (3.1.1) and 5.
 
-Nothing here shares code with the broker: a fault in the broker's codec must not hide itself from the tool that
-measures it. `Burst` is the fast part: many PUBLISH packets of one size in one buffer, of which only the bytes that
-differ (stamp, sequence number, packet identifier) are written anew, by slices with a stride instead of a loop.
+Nothing here shares code with the broker: a fault in the broker's codec must not hide itself from the tool
+that measures it. `Burst` is the fast part: many PUBLISH packets of one size in one buffer, of which only the
+bytes that differ (stamp, sequence number, packet identifier) are written anew, by slices with a stride
+instead of a loop.
 
 Payload of every message, big-endian:
 

@@ -11,8 +11,9 @@ from typing import Any
 class Result:
     """One run. What a mode does not measure is None.
 
-    `delivered`, `messages_per_second`, CPU and latency belong to the measured window; `sent`, `received`, `drops`,
-    `repeats` and `refused` to the whole run, warm-up and drain included, so that the count is exact.
+    `delivered`, `messages_per_second`, CPU and latency belong to the measured window; `sent`, `received`,
+    `drops`, `repeats` and `refused` to the whole run, warm-up and drain included, so that the count is
+    exact.
     """
 
     mode: str

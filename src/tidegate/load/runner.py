@@ -26,9 +26,9 @@ def run(
 ) -> Result:
     """Put one load on a broker and return what was found.
 
-    `options` are the other fields of `Settings`; None means the mode's default. With `pid` the broker's CPU time
-    (and memory, where it matters) is measured. `progress` is called with a line of text now and then. Raises
-    SettingsError before anything is started, ConnectionRefused, ConnectionLost, or another LoadError.
+    `options` are the other fields of `Settings`; None means the mode's default. With `pid` the broker's CPU
+    time (and memory, where it matters) is measured. `progress` is called with a line of text now and then.
+    Raises SettingsError before anything is started, ConnectionRefused, ConnectionLost, or another LoadError.
     Takes warm-up plus `seconds` plus the time to connect and to drain, and keeps one core busy meanwhile.
     """
     settings = make_settings(mode, host=host, port=port, pid=pid, **options)

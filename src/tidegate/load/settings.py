@@ -28,9 +28,10 @@ class Mode(StrEnum):
 class Settings:
     """One run. Times in seconds.
 
-    `window` caps messages sent and not yet received, per publisher; a group of publishers to one subscriber shares
-    the sum. With it no broker has to drop because the tool reads too slowly, and every broker gets the same load.
-    `inflight` caps the unacknowledged QoS 1 and 2 messages of a publisher, and `batch` what it sends with one call.
+    `window` caps messages sent and not yet received, per publisher; a group of publishers to one subscriber
+    shares the sum. With it no broker has to drop because the tool reads too slowly, and every broker gets
+    the same load. `inflight` caps the unacknowledged QoS 1 and 2 messages of a publisher, and `batch` what
+    it sends with one call.
     """
 
     mode: Mode
@@ -73,11 +74,13 @@ def make_settings(mode: str, **options: Any) -> Settings:
         chosen = Mode(mode)
     except ValueError:
         names = ", ".join(Mode)
-        raise SettingsError(f"there is no load mode {mode!r}; choose one of {names}") from None
+        raise SettingsError(f"there is no load mode {mode!r}", hint=f"choose one of {names}") from None
     known = {each.name for each in fields(Settings)}
     for name in options:
         if name not in known:
-            raise SettingsError(f"there is no load option {name!r}; known are {', '.join(sorted(known))}")
+            raise SettingsError(
+                f"there is no load option {name!r}", hint=f"known are {', '.join(sorted(known))}"
+            )
     given = {name: value for name, value in options.items() if value is not None}
     return _check(Settings(mode=chosen, **{**_DEFAULTS[chosen], **given}))
 
@@ -93,10 +96,14 @@ def _check(settings: Settings) -> Settings:
     require(settings.subscribers > 0, "at least one subscriber is needed")
     require(settings.publishers > 0 or settings.mode is Mode.IDLE, "at least one publisher is needed")
     require(settings.publishers < 10_000 and settings.subscribers < 1_000_000, "too many clients")
-    require(not paired or settings.publishers == settings.subscribers, "needs as many publishers as subscribers")
+    require(
+        not paired or settings.publishers == settings.subscribers, "needs as many publishers as subscribers"
+    )
     require(settings.mode is not Mode.FANOUT or settings.publishers == 1, "has one publisher")
     require(settings.mode is not Mode.FANIN or settings.subscribers == 1, "has one subscriber")
-    require(settings.payload_bytes >= MINIMUM_PAYLOAD_BYTES, f"payload_bytes is {MINIMUM_PAYLOAD_BYTES} or more")
+    require(
+        settings.payload_bytes >= MINIMUM_PAYLOAD_BYTES, f"payload_bytes is {MINIMUM_PAYLOAD_BYTES} or more"
+    )
     require(settings.seconds > 0 and settings.warmup >= 0, "seconds and warmup are positive")
     # The sequence number has 16 bits: half of them tell what is missing from what comes again.
     require(0 < settings.window <= 32_000, "window is 1 to 32000")
@@ -104,5 +111,8 @@ def _check(settings: Settings) -> Settings:
     require(0 < settings.batch <= MAXIMUM_BURST, f"batch is 1 to {MAXIMUM_BURST}")
     require(settings.rate > 0 and math.isfinite(settings.rate), "rate is positive")
     require(0 <= settings.keep_alive <= 65535, "keep_alive is 0 to 65535")
-    require(settings.mode is not Mode.IDLE or settings.pid is not None, "needs the broker's pid to read its memory")
+    require(
+        settings.mode is not Mode.IDLE or settings.pid is not None,
+        "needs the broker's pid to read its memory",
+    )
     return replace(settings, batch=min(settings.batch, settings.window))

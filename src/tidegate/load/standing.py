@@ -35,7 +35,7 @@ def _members(settings: Settings, streams: list[SubscriberStream]) -> list[Client
 
 
 def run_idle(settings: Settings, engine: Engine, result: Result, progress: Progress | None) -> None:
-    """Open connections with a subscription each, leave them alone, and see what the broker's memory grew by."""
+    """Open connections with a subscription each, leave them alone, and see how the broker's memory grew."""
     assert settings.pid is not None  # settings were checked
     streams = [SubscriberStream(payload_bytes=settings.payload_bytes) for _ in range(settings.subscribers)]
     clients = _members(settings, streams)

@@ -1,9 +1,10 @@
 """What a load client makes of the bytes it receives: pure, fed with any split, no socket and no clock.
 
-Speed comes from one fact: within a run, all PUBLISH packets that one subscriber gets have the same size. So the
-packets of a chunk are counted, checked and acknowledged by columns (slices with that size as stride), never one by
-one. Nothing is taken on trust: every first byte, length byte and (with one publisher) every sequence number is
-compared, and a packet that does not fit is either understood by the slow path or ends the run with an error.
+Speed comes from one fact: within a run, all PUBLISH packets that one subscriber gets have the same size. So
+the packets of a chunk are counted, checked and acknowledged by columns (slices with that size as stride),
+never one by one. Nothing is taken on trust: every first byte, length byte and (with one publisher) every
+sequence number is compared, and a packet that does not fit is either understood by the slow path or ends the
+run with an error.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ def packet_bounds(data: bytes, pos: int) -> tuple[int, int] | None:
 def _unexpected(data: bytes, pos: int) -> UnexpectedPacket:
     kind = _NAMES.get(data[pos] >> 4, f"type {data[pos] >> 4}")
     text = f"the broker sent {kind} ({data[pos : pos + 8].hex(' ')} ...) in the middle of a run"
-    return UnexpectedPacket(f"{text}; look at the broker's log", first_byte=data[pos])
+    return UnexpectedPacket(text, first_byte=data[pos])
 
 
 class SubscriberStream:
     """Counts PUBLISH packets and builds the acknowledgements that they and PUBREL packets call for.
 
-    `is_ordered` says that all messages come from one publisher: then each sequence number is checked, `gaps` counts
-    messages left out and `repeats` those seen again or out of order.
+    `is_ordered` says that all messages come from one publisher: then each sequence number is checked, `gaps`
+    counts messages left out and `repeats` those seen again or out of order.
     """
 
     __slots__ = (
@@ -87,6 +88,11 @@ class SubscriberStream:
         self._first_bytes = b""
         self._identifier_at = 0
         self._payload_at = 0
+
+    @property
+    def passed(self) -> int:
+        """Return how many messages are behind us: those received, and those seen to be missing."""
+        return self.received + self.gaps - self.repeats
 
     def feed(self, data: bytes, now_ns: int) -> bytes:
         """Take received bytes; return what must be sent back."""
@@ -141,7 +147,8 @@ class SubscriberStream:
     def _count_run(self, data: bytes, pos: int, limit: int) -> int:
         """Return how many PUBLISH packets follow each other from `pos` on, at most `limit`."""
         stride = self._stride
-        # Only at QoS 2 can another kind of packet stand between them, so only there is it worth to look in steps.
+        # Only at QoS 2 can another kind of packet stand between them, so only there is it worth to look in
+        # steps.
         look = limit if self.qos < 2 else min(limit, _LOOK_AHEAD)
         while True:
             heads = data[pos : pos + look * stride : stride]
@@ -152,8 +159,7 @@ class SubscriberStream:
         for offset, byte in enumerate(self._head, 1):
             if data[pos + offset : pos + count * stride : stride].count(byte) != count:
                 raise UnexpectedPacket(
-                    "the broker sent PUBLISH packets of different sizes to one subscriber; "
-                    "use a topic prefix that nobody else publishes to",
+                    "the broker sent PUBLISH packets of different sizes to one subscriber",
                     first_byte=data[pos],
                 )
         if not count:
@@ -204,7 +210,7 @@ class SubscriberStream:
                 self.repeats += 1
 
     def _on_pubrel(self, data: bytes, pos: int) -> tuple[int, bytes]:
-        """Answer the PUBREL packets at `pos`; return (bytes taken, reply), (0, b"") if the first is cut off."""
+        """Answer the PUBREL packets at `pos`; return bytes taken (0 if the first is cut off) and reply."""
         limit = (len(data) - pos) // 4
         look = min(limit, _LOOK_AHEAD)
         count = 0
@@ -228,7 +234,8 @@ class SubscriberStream:
 class PublisherStream:
     """Counts what the broker acknowledged and answers PUBREC with PUBREL.
 
-    `acknowledged` counts finished exchanges; `refused` those of them that ended with a reason code of 0x80 or more.
+    `acknowledged` counts finished exchanges; `refused` those of them that ended with a reason code of 0x80
+    or more.
     """
 
     __slots__ = ("_carry", "acknowledged", "pings", "qos", "refused")
@@ -240,7 +247,7 @@ class PublisherStream:
         self.pings = 0
         self._carry = b""
 
-    def feed(self, data: bytes, now_ns: int) -> bytes:  # noqa: ARG002 - same signature as the subscriber's
+    def feed(self, data: bytes, now_ns: int) -> bytes:
         """Take received bytes; return what must be sent back."""
         if self._carry:
             data = self._carry + data

@@ -11,6 +11,8 @@ from tidegate.load.settings import Mode, Settings
 
 # What is still on its way after this long is a drop, even if some of it keeps trickling in.
 _DRAIN_SECONDS = 60.0
+# Nothing at all came for so long while the window is full: the broker dropped what is missing.
+_STALLED_SECONDS = 0.5
 _LATE_NS = 5_000_000
 
 
@@ -57,10 +59,18 @@ class _Saturating:
 
     def until(self, end: float) -> None:
         engine, flows, clock = self._engine, self._flows, time.monotonic
-        while clock() < end:
+        last = now = clock()
+        while now < end:
             for flow in flows:
                 flow.send()
-            engine.turn(0.05)
+            ready = engine.turn(0.05)
+            now = clock()
+            if ready:
+                last = now
+            elif now - last > _STALLED_SECONDS:
+                for flow in flows:
+                    flow.write_off()
+                last = now
 
 
 class _Paced:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tidegate.load.errors import LoadError
 
+_GONE = "check the pid, and whether the broker stopped"
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -28,12 +29,12 @@ def cpu_seconds(pid: int) -> float:
         # The name of the program may hold blanks and brackets: fields are counted from the last bracket on.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
-        raise LoadError(f"process {pid} is gone; did the broker stop?") from None
+        raise LoadError(f"there is no process {pid}", hint=_GONE) from None
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def steal_seconds() -> float:
-    """Return how long a processor of this machine was ready to run and the host did not let it, on average."""
+    """Return how long a processor of this machine, on average, had to wait for its host."""
     fields = Path("/proc/stat").read_text().partition("\n")[0].split()
     return int(fields[8]) / _TICK / (os.cpu_count() or 1)
 
@@ -51,8 +52,8 @@ def memory(pid: int) -> Memory:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except FileNotFoundError:
-        raise LoadError(f"process {pid} is gone; did the broker stop?") from None
+        raise LoadError(f"there is no process {pid}", hint=_GONE) from None
     except PermissionError:
-        raise LoadError(f"no right to read the memory of process {pid}; run as its user") from None
+        raise LoadError(f"the memory of process {pid} is not ours to read", hint="run as its user") from None
     sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines}
     return Memory(rss_bytes=sizes["Rss"], pss_bytes=sizes["Pss"])
