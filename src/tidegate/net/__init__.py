@@ -18,7 +18,8 @@ from tidegate.net.errors import (
 from tidegate.net.listen import Listening, ListenStatistics, listen
 from tidegate.net.memory import MemoryTransport, memory_pair
 from tidegate.net.tls import client_context, server_context
-from tidegate.net.websocket import WebSocketOptions, open_websocket
+from tidegate.net.websocket import WebSocketOptions
+from tidegate.net.websocket_client import open_websocket
 
 __all__ = [
     "AddressError",

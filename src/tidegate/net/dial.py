@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from tidegate.net.addresses import Endpoint
 from tidegate.net.errors import DialError
 from tidegate.net.tls import MQTT_ALPN, client_context
-from tidegate.net.websocket import open_websocket
+from tidegate.net.websocket_client import open_websocket
 
 P = TypeVar("P", bound=asyncio.Protocol)
 

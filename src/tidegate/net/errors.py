@@ -35,7 +35,7 @@ class ListenError(NetError):
         self.problem = problem
 
 
-class AddressInUse(ListenError):  # noqa: N818 - the name says the whole condition
+class AddressInUse(ListenError):
     """Somebody else already listens on this address."""
 
 
@@ -58,7 +58,7 @@ class DialError(NetError):
         self.timed_out = timed_out
 
 
-class WebSocketRefused(DialError):  # noqa: N818 - the name says the whole condition
+class WebSocketRefused(DialError):
     """The server answered the upgrade request, but not with a usable WebSocket.
 
     `status` is the HTTP status, or None when the answer was not HTTP at all.

@@ -5,8 +5,7 @@ TLS, it does not matter) that gives an inner protocol a `WebSocketTransport`, on
 bytes as if it were a socket. Rules it keeps:
 
 - All binary payload of one outer chunk reaches the inner protocol in one `data_received`; fragments are
-  passed on as they come, so a message is never gathered. A single frame is (the library parses whole
-  frames), hence the bound on its size.
+  passed on as they come, so a message is never gathered. A single frame is, hence the bound on its size.
 - One inner `write` is one outer `write`.
 - After the inner protocol called `close`, or the peer's Close frame arrived, it gets no more data, and
   `connection_lost` follows when the outer connection is gone, at the latest after the close deadline.
@@ -17,46 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Iterable
 from typing import Any, cast
 
 from websockets.frames import CloseCode, Frame, Opcode
-from websockets.protocol import SEND_EOF, Event, Protocol, State
+from websockets.protocol import SEND_EOF, Protocol, State
+
+from tidegate.net.frames import MAX_SENT_FRAME_BYTES, FrameReader, binary_frames
 
 # The library reports every opened and closed connection as INFO without saying which; the broker does that
 # better. Warnings still come through, and raising this logger's level brings the rest back.
 library_log = logging.getLogger("tidegate.net.websocket.library")
 library_log.setLevel(logging.WARNING)
-
-# Several client libraries refuse messages over 1 MiB by default, so longer writes become several frames:
-# MQTT packets need not align with them [MQTT5-6.0.0-2].
-MAX_SENT_FRAME_BYTES = 512 * 1024
-
-_BINARY_FIN = 0x80 | Opcode.BINARY
-_SHORT_HEADERS = [bytes((_BINARY_FIN, length)) for length in range(126)]
-_MEDIUM_HEADER = struct.Struct("!BBH")
-_LONG_HEADER = struct.Struct("!BBQ")
-
-
-def binary_frames(data: bytes | bytearray | memoryview) -> bytes:
-    """Unmasked binary frames, as a server sends them, around `data`.
-
-    Written out by hand because it is on the path of every message: the library's `Frame.serialize` goes
-    through an object, a check and a `BytesIO` for the same two to ten bytes of header.
-    """
-    length = len(data)
-    if length < 126:
-        return b"".join((_SHORT_HEADERS[length], data))
-    if length < 65536:
-        return b"".join((_MEDIUM_HEADER.pack(_BINARY_FIN, 126, length), data))
-    if length <= MAX_SENT_FRAME_BYTES:
-        return b"".join((_LONG_HEADER.pack(_BINARY_FIN, 127, length), data))
-    view = memoryview(data)
-    return b"".join(
-        binary_frames(view[start : start + MAX_SENT_FRAME_BYTES])
-        for start in range(0, length, MAX_SENT_FRAME_BYTES)
-    )
 
 
 class WebSocketTransport(asyncio.Transport):
@@ -126,10 +97,17 @@ class WebSocketLink(asyncio.Protocol):
     outer: asyncio.Transport
     inner: asyncio.Protocol
 
-    def __init__(self, frames: Protocol, *, close_timeout: float, masked: bool) -> None:
+    def __init__(
+        self, frames: Protocol, *, close_timeout: float, max_frame_bytes: int, is_client: bool
+    ) -> None:
         self.frames = frames
+        self._reader = FrameReader(
+            masked=not is_client, max_frame_bytes=max_frame_bytes, other=self._other_frame_received
+        )
         self._close_timeout = close_timeout
-        self._masked = masked
+        self._is_client = is_client
+        self._text_seen = False
+        self._is_deaf = False
         self._inner_is_connected = False
         self._is_closing = False
         self._is_lost = False
@@ -143,7 +121,7 @@ class WebSocketLink(asyncio.Protocol):
         """Frame `data` and write it; silently dropped when closing, as every transport does."""
         if self._is_closing or not data:
             return
-        if self._masked:
+        if self._is_client:
             if self.frames.state is not State.OPEN:
                 return  # The peer's Close frame is in the chunk whose data is being answered.
             view = memoryview(data)
@@ -180,8 +158,20 @@ class WebSocketLink(asyncio.Protocol):
     # What the outer transport calls.
 
     def data_received(self, data: bytes) -> None:
-        self.frames.receive_data(data)
-        self._pass_on(self.frames.events_received())
+        if self._is_deaf:
+            return
+        payload = self._reader.feed(data)
+        if payload and not self._is_closing:
+            chunk = payload[0] if len(payload) == 1 else b"".join(payload)
+            if chunk:
+                self.inner.data_received(chunk)
+        if self._text_seen:
+            # [MQTT5-6.0.0-1]: any other type of data frame closes the Network Connection.
+            self.fail(CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames")
+        elif self.frames.state is State.OPEN:
+            self._send_pongs()
+        else:
+            self._on_peer_close()
 
     def eof_received(self) -> bool | None:
         self.frames.receive_eof()
@@ -225,30 +215,22 @@ class WebSocketLink(asyncio.Protocol):
             inner.pause_writing()
         return transport
 
-    def _pass_on(self, events: list[Event]) -> None:
-        """Deliver the payload of these frames, then answer what the library wants answered."""
-        payload: list[bytes] = []
-        text_seen = False
-        for event in events:
+    def _other_frame_received(self, frame: bytes, payload: list[bytes]) -> bool:
+        """Let the library judge a frame; False when nothing after it is to be read."""
+        self.frames.receive_data(frame)
+        for event in self.frames.events_received():
             if not isinstance(event, Frame):
                 continue
+            if event.opcode is Opcode.TEXT:
+                self._text_seen = True
             if event.opcode is Opcode.BINARY or event.opcode is Opcode.CONT:
-                payload.append(cast(bytes, event.data))
-            elif event.opcode is Opcode.TEXT:
-                # Whatever follows belongs to a connection that must be closed.
-                text_seen = True
-                break
-        if payload and not self._is_closing:
-            data = bytes(payload[0]) if len(payload) == 1 else b"".join(payload)
-            if data:
-                self.inner.data_received(data)
-        if text_seen:
-            # [MQTT5-6.0.0-1]: any other type of data frame closes the Network Connection.
-            self.fail(CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames")
-        elif self.frames.state is State.OPEN:
-            self._send_pongs()
-        else:
-            self._on_peer_close()
+                self._reader.is_in_message = not event.fin
+                payload.append(bytes(cast(bytes, event.data)))
+        # Not the state: between our Close frame and the peer's there may be others to step over.
+        self._is_deaf = (
+            self._text_seen or self.frames.close_rcvd is not None or self.frames.parser_exc is not None
+        )
+        return not self._is_deaf
 
     def _send_pongs(self) -> None:
         pongs = self.frames.data_to_send()

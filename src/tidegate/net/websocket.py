@@ -1,29 +1,23 @@
-"""MQTT over WebSocket: the HTTP upgrade on both sides.
+"""MQTT over WebSocket, the server's end: answer the HTTP upgrade, then be a byte stream.
 
-Server: `WebSocketServer` answers the upgrade request and only then makes the inner protocol, so an inner
-protocol never sees a connection that is not a WebSocket. Client: `open_websocket`. What happens to frames
-afterwards is in `framing`.
+The inner protocol is made only when the upgrade is done, so it never sees a connection that is not a
+WebSocket. What happens to frames afterwards is in `framing`, the other end in `websocket_client`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl as ssl_module
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, cast
+from typing import cast
 
-from websockets.client import ClientProtocol
 from websockets.datastructures import Headers
-from websockets.http11 import Request, Response
+from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
-from websockets.uri import WebSocketURI
 
-from tidegate.net.addresses import Endpoint
-from tidegate.net.errors import WebSocketRefused
 from tidegate.net.framing import WebSocketLink, library_log
 
 # The client must offer "mqtt" and the server must select it [MQTT5-6.0.0-3] [MQTT5-6.0.0-4]; "mqttv3.1" is
@@ -31,12 +25,9 @@ from tidegate.net.framing import WebSocketLink, library_log
 SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
 
 # Browsers send a few KiB of cookies and tokens; the library alone would take 1 MiB of headers.
-MAX_REQUEST_BYTES = 32 * 1024
+MAX_HEAD_BYTES = 32 * 1024
 
-_END_OF_HEADERS = b"\r\n\r\n"
-
-# The longest MQTT packet (MQTT5 section 2.1.4: four bytes of Remaining Length) with its header.
-LONGEST_PACKET_BYTES = 268_435_455 + 5
+END_OF_HEADERS = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +81,8 @@ class WebSocketServer(WebSocketLink):
                 logger=library_log,
             ),
             close_timeout=options.close_timeout,
-            masked=False,
+            max_frame_bytes=options.max_frame_bytes,
+            is_client=False,
         )
         self._inner_factory = inner_factory
         self._options = options
@@ -122,17 +114,17 @@ class WebSocketServer(WebSocketLink):
     def _request_received(self, data: bytes) -> None:
         """Gather the request, apart from frames an eager client may have sent right behind it."""
         request = self._request
-        searched = max(0, len(request) - len(_END_OF_HEADERS) + 1)
+        searched = max(0, len(request) - len(END_OF_HEADERS) + 1)
         request += data
-        end = request.find(_END_OF_HEADERS, searched)
+        end = request.find(END_OF_HEADERS, searched)
         if end < 0:
             if not 0x41 <= request[0] <= 0x5A:
                 # No HTTP method begins like this, but MQTT and TLS do: no answer would be understood.
                 self.abort()
-            elif len(request) > MAX_REQUEST_BYTES:
+            elif len(request) > MAX_HEAD_BYTES:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request is too long.\n")
             return
-        end += len(_END_OF_HEADERS)
+        end += len(END_OF_HEADERS)
         rest = bytes(request[end:])
         self.frames.receive_data(bytes(request[:end]))
         request.clear()
@@ -178,125 +170,6 @@ class WebSocketServer(WebSocketLink):
         self._flush()
 
 
-class WebSocketClient(WebSocketLink):
-    """The client's end of one connection; `opened` gives the inner transport and protocol, or the error."""
-
-    frames: ClientProtocol
-
-    def __init__(
-        self,
-        inner_factory: Callable[[], asyncio.Protocol],
-        endpoint: Endpoint,
-        *,
-        headers: Mapping[str, str] | None = None,
-        max_frame_bytes: int = LONGEST_PACKET_BYTES,
-        close_timeout: float = 5.0,
-    ) -> None:
-        path, _, query = endpoint.path.partition("?")
-        uri = WebSocketURI(endpoint.tls, endpoint.host, endpoint.port, path, query)
-        super().__init__(
-            ClientProtocol(
-                uri, subprotocols=SUBPROTOCOLS[:1], max_size=(None, max_frame_bytes), logger=library_log
-            ),
-            close_timeout=close_timeout,
-            masked=True,
-        )
-        self._inner_factory = inner_factory
-        self._endpoint = endpoint
-        self._headers = dict(headers or {})
-        self.opened: asyncio.Future[tuple[asyncio.Transport, asyncio.Protocol]] = (
-            asyncio.get_running_loop().create_future()
-        )
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.outer = cast(asyncio.Transport, transport)
-        request = self.frames.connect()
-        for name, value in self._headers.items():
-            request.headers[name] = value
-        self.frames.send_request(request)
-        self._flush()
-
-    def data_received(self, data: bytes) -> None:
-        if self._inner_is_connected:
-            super().data_received(data)
-        elif not self._is_closing:
-            self.frames.receive_data(data)
-            self._response_received()
-
-    def eof_received(self) -> bool | None:
-        result = super().eof_received()
-        if not self.opened.done():
-            # An answer without Content-Length ends with the connection, so it may be complete only now.
-            self._response_received()
-            self._fail_opening("the server closed the connection during the upgrade", status=None)
-        return result
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail_opening(f"the connection was lost during the upgrade ({exc or 'closed'})", status=None)
-        super().connection_lost(exc)
-
-    def _response_received(self) -> None:
-        events = self.frames.events_received()
-        response = events[0] if events else None
-        problem = self.frames.handshake_exc
-        if problem is not None:
-            status = response.status_code if isinstance(response, Response) else None
-            self._fail_opening(str(problem), status=status)
-        elif isinstance(response, Response):
-            if self.frames.subprotocol is None:
-                # [MQTT5-6.0.0-4]
-                self._fail_opening("the server did not select the subprotocol mqtt", status=101)
-                return
-            facts: dict[str, Any] = {
-                "http_headers": plain_headers(response.headers),
-                "subprotocol": self.frames.subprotocol,
-            }
-            transport = self._connect_inner(self._inner_factory(), facts)
-            if not self.opened.done():
-                self.opened.set_result((transport, self.inner))
-            self._pass_on(events[1:])
-
-    def _fail_opening(self, problem: str, *, status: int | None) -> None:
-        if not self.opened.done():
-            self.opened.set_exception(
-                WebSocketRefused(str(self._endpoint), problem, status=status, hint=_hint(status))
-            )
-            self.abort()
-
-
-async def open_websocket(
-    loop: asyncio.AbstractEventLoop,
-    endpoint: Endpoint,
-    protocol_factory: Callable[[], asyncio.Protocol],
-    ssl: ssl_module.SSLContext | None = None,
-    headers: Mapping[str, str] | None = None,
-    *,
-    max_frame_bytes: int = LONGEST_PACKET_BYTES,
-    close_timeout: float = 5.0,
-) -> tuple[asyncio.Transport, asyncio.Protocol]:
-    """Connect, upgrade, and return the inner transport and protocol.
-
-    Raises `WebSocketRefused` or `OSError`. It has no deadline of its own: `dial` gives it one.
-    """
-    outer, link = await loop.create_connection(
-        lambda: WebSocketClient(
-            protocol_factory,
-            endpoint,
-            headers=headers,
-            max_frame_bytes=max_frame_bytes,
-            close_timeout=close_timeout,
-        ),
-        endpoint.host,
-        endpoint.port,
-        ssl=ssl,
-    )
-    try:
-        return await link.opened
-    except BaseException:
-        outer.abort()
-        raise
-
-
 def plain_headers(headers: Headers) -> dict[str, str]:
     """Lower-case names; a header that comes several times has its values joined, as RFC 9110 5.3 allows."""
     plain: dict[str, str] = {}
@@ -304,15 +177,3 @@ def plain_headers(headers: Headers) -> dict[str, str]:
         key = name.lower()
         plain[key] = f"{plain[key]}, {value}" if key in plain else value
     return plain
-
-
-def _hint(status: int | None) -> str:
-    match status:
-        case None:
-            return "is this a WebSocket port? mqtt:// and ws:// listeners have different ports"
-        case 404:
-            return "check the path; many brokers use /mqtt"
-        case 401 | 403:
-            return "the server wants other credentials or another Origin header"
-        case _:
-            return "the server may not offer MQTT over WebSocket here"

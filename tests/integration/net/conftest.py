@@ -2,6 +2,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+
 from tests.integration.net.peers import LOOPS, run_on
 
 

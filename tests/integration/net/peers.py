@@ -1,7 +1,8 @@
 """Ends of connections the tests of this room share: real protocols on real sockets, nothing pretended."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 import uvloop
@@ -32,6 +33,37 @@ async def wait_for(condition: Callable[[], bool], timeout: float = DEADLINE) -> 
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.001)
+
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+@contextlib.asynccontextmanager
+async def raw_server(handler: Handler) -> AsyncIterator[int]:
+    """The port of a server of plain bytes; at the end every connection is closed and its handler done."""
+    finished: list[asyncio.Event] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        done = asyncio.Event()
+        finished.append(done)
+        with contextlib.suppress(ConnectionError):
+            try:
+                await handler(reader, writer)
+            finally:
+                writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await writer.wait_closed()
+                done.set()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+        async with asyncio.timeout(DEADLINE):
+            for done in finished:
+                await done.wait()
 
 
 class Recorder(asyncio.Protocol):

@@ -6,9 +6,9 @@ import ssl
 from pathlib import Path
 
 import pytest
-from tests.integration.net.peers import DEADLINE, Acceptor, Echo, Recorder
 from websockets.asyncio.server import serve
 
+from tests.integration.net.peers import DEADLINE, Acceptor, Echo, Recorder, raw_server
 from tidegate.net.addresses import Endpoint, parse_address
 from tidegate.net.dial import dial
 from tidegate.net.errors import DialError, WebSocketRefused
@@ -243,17 +243,32 @@ def test_server_that_is_no_websocket_is_refused(run, answer: bytes, status: int 
         async def misbehave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(answer)
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
 
-        server = await asyncio.start_server(misbehave, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(WebSocketRefused) as caught:
-            await dial(parse_address(f"ws://127.0.0.1:{port}"), Recorder, timeout=DEADLINE)
-        assert caught.value.status == status
-        server.close()
-        await server.wait_closed()
+        async with raw_server(misbehave) as port:
+            with pytest.raises(WebSocketRefused) as caught:
+                await dial(parse_address(f"ws://127.0.0.1:{port}"), Recorder, timeout=DEADLINE)
+            assert caught.value.status == status
+
+    run(main())
+
+
+def test_status_of_a_refusal_survives_a_body_that_comes_later(run):
+    async def main():
+        head_is_seen = asyncio.Event()
+
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 8\r\n\r\nlog")
+            await head_is_seen.wait()
+            writer.write(b" in\r\n")
+            await reader.read()
+
+        async with raw_server(refuse) as port:
+            # The rest is sent when the client has certainly waited a while for it.
+            asyncio.get_running_loop().call_later(0.1, head_is_seen.set)
+            with pytest.raises(WebSocketRefused) as caught:
+                await dial(parse_address(f"ws://127.0.0.1:{port}"), Recorder, timeout=DEADLINE)
+            assert caught.value.status == 401
 
     run(main())
 

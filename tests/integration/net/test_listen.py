@@ -4,8 +4,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.integration.net.peers import Acceptor, Echo
 
+from tests.integration.net.peers import Acceptor, Echo
 from tidegate.net.addresses import Endpoint
 from tidegate.net.errors import AddressInUse, ListenError
 from tidegate.net.listen import listen

@@ -1,8 +1,8 @@
 import asyncio
 
 import pytest
-from tests.integration.net.peers import Echo, Recorder
 
+from tests.integration.net.peers import Echo, Recorder
 from tidegate.net.memory import memory_pair
 
 
