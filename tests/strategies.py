@@ -159,7 +159,8 @@ def publishes(draw: st.DrawFn, version: int) -> Publish:
 
 @st.composite
 def acknowledgements(draw: st.DrawFn, version: int) -> Puback | Pubrec | Pubrel | Pubcomp:
-    make = draw(st.sampled_from([Puback, Pubrec, Pubrel, Pubcomp]))
+    kinds: list[type[Puback | Pubrec | Pubrel | Pubcomp]] = [Puback, Pubrec, Pubrel, Pubcomp]
+    make = draw(st.sampled_from(kinds))
     kind = PacketType[make.__name__.upper()]
     return make(
         packet_identifier=draw(packet_identifiers),

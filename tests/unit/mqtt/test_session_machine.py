@@ -113,7 +113,7 @@ class TwoEnds(RuleBasedStateMachine):
         self.connect([5, 5])
 
     def connect(self, maxima: list[int]) -> None:
-        for end, own, other in ((self.ends[0], *maxima), (self.ends[1], *reversed(maxima))):
+        for end, own, other in zip(self.ends, maxima, reversed(maxima), strict=True):
             end.held.clear()
             end.inbound.reconnect(own)
             end.outbound.reconnect(other)
