@@ -3,8 +3,6 @@
 Names follow the specification's reason codes rather than the suffix habit of Python.
 """
 
-# ruff: noqa: N818
-
 from enum import StrEnum
 from typing import ClassVar
 

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.strategies import packets, versioned_packets, versions
 
+from tests.strategies import packets, versioned_packets, versions
 from tidegate.mqtt.codes import LEGAL, ConnectReturnCode, PacketType, ReasonCode, connect_return_code
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet

@@ -1,8 +1,8 @@
 """Every entry of the table of refused bytes gives its reason code, whole or byte by byte."""
 
 import pytest
-from tests.malformed import CASES, Case, connect
 
+from tests.malformed import CASES, Case, connect
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.errors import (

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import properties
 
+from tests.strategies import properties
 from tidegate.mqtt.codes import PacketType
 from tidegate.mqtt.errors import Blame, MalformedPacket, MQTTError, ProtocolError
 from tidegate.mqtt.properties import (

@@ -5,8 +5,8 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import cut, streams
 
+from tests.strategies import cut, streams
 from tidegate.mqtt.encode import encode_packet
 from tidegate.mqtt.errors import MalformedPacket, MQTTError, PacketTooLarge, ProtocolError
 from tidegate.mqtt.packets import Connect, Packet, Pingreq, Publish

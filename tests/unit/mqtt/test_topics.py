@@ -2,8 +2,8 @@
 
 import pytest
 from hypothesis import given
-from tests.strategies import plain_filters, topic_filters, topics
 
+from tests.strategies import plain_filters, topic_filters, topics
 from tidegate.mqtt.errors import TopicFilterInvalid, TopicNameInvalid
 from tidegate.mqtt.topics import (
     MAX_TOPIC_LEVELS,
