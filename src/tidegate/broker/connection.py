@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from tidegate.broker import publishing, reauthentication, subscribing
+from tidegate.broker import fastpath, publishing, reauthentication, subscribing
 from tidegate.broker.message import Message
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.decode import decode_packet
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from tidegate.broker.session import Session
 
 TURN_BYTES = 65_536  # about 700 small packets, 1 ms
+ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
+ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
+MAX_UNSENT = 4_096  # acknowledgements and the like that wait for a full socket
 PINGRESP = b"\xd0\x00"
 
 
@@ -123,6 +126,9 @@ class Connection(asyncio.Protocol):
             self._consume_more()
         else:
             self._consume(data)
+        session = self.session
+        if session.paused and len(session.out) > MAX_UNSENT:
+            self._set_reading(False)  # it asks and does not read our answers; `resume_writing` goes on
 
     def _consume_more(self) -> None:
         """Handle the next slice of a large chunk; what is left waits for the next turn."""
@@ -160,7 +166,6 @@ class Connection(asyncio.Protocol):
             if core.authorise is not None:
                 self.routes.clear()
         routes = self.routes
-        session = self.session
         v5 = self.v5
         size = len(data)
         pos = 0
@@ -218,16 +223,33 @@ class Connection(asyncio.Protocol):
                                 run_count = 1
                                 pos = end
                             continue
+                        groups = route.groups5 if v5 else route.groups4
+                        if groups is not None and length < 16_384:
+                            if run is not None:
+                                self._forward(run, data[run_start:pos], run_count)
+                                run = None
+                            pos, count = fastpath.shared_run(self, groups, data, pos, topic_end, end)
+                            received += count - 1
+                            continue
                 if run is not None:
                     self._forward(run, data[run_start:pos], run_count)
                     run = None
+                if first in ACKNOWLEDGED and length > 4:
+                    reached, count = fastpath.publishes(self, data, pos, size)
+                    if count:
+                        received += count - 1
+                        pos = reached
+                        continue
+                elif first in ACKNOWLEDGEMENTS and length == 2:
+                    reached = fastpath.acknowledgements(self, data, pos, size)
+                    if reached > pos:
+                        received += (reached - pos) // 4 - 1
+                        pos = reached
+                        continue
                 if first & 0xF0 == 0x30:
                     if not publishing.on_publish(self, data, pos, first, body, end):
                         self._hold(data[pos:])
                         return b""
-                elif first == 0x40 and length == 2:
-                    if not session.on_puback(data[body] << 8 | data[body + 1]):
-                        self._control(first, data[body:end])
                 else:
                     self._control(first, data[body:end])
                     if self.is_closing:
@@ -462,6 +484,8 @@ class Connection(asyncio.Protocol):
         if session.out and not session.queued:
             session.queued = True
             self.core.mark_dirty(session)
+        if not self.is_reading and self.held is None and self.more is None:
+            self._set_reading(True)
         session.drain()
         if self.feeds is not None:
             self.core.loop.call_soon(self.feed)

@@ -68,10 +68,15 @@ class Route:
 
     plain4, plain5: sessions that take the shared QoS 0 packet of their protocol version as it is.
     special: targets that need something of their own (subscription identifiers, no local, topic alias, packet
-    size limit). fast4, fast5: all recipients, if every one of them takes the publisher's very bytes; else None.
+    size limit). fast4, fast5: all recipients, if every one of them takes the bytes of a QoS 0 publisher of that
+    version as they came; else None. exact4, exact5: by QoS, all recipients if every one of them takes that QoS
+    from a publisher of that version with nothing but the packet identifier changed; else None. groups4, groups5:
+    the shared groups, if there are no other recipients and every member takes QoS 0 as it came; else None.
     """
 
-    __slots__ = ("fast4", "fast5", "plain4", "plain5", "shared", "special", "targets")
+    __slots__ = (
+        "exact4", "exact5", "fast4", "fast5", "groups4", "groups5", "plain4", "plain5", "shared", "special", "targets"
+    )  # fmt: skip
 
     def __init__(self, targets: list[Target], shared: tuple[SharedGroup, ...]) -> None:
         self.targets = tuple(targets)
@@ -82,6 +87,14 @@ class Route:
         simple = not self.special and not shared
         self.fast4: tuple[Session, ...] | None = self.plain4 if simple and not self.plain5 else None
         self.fast5: tuple[Session, ...] | None = self.plain5 if simple and not self.plain4 else None
+        granted = min((t.qos for t in targets), default=0)
+        self.exact4 = (None, self.fast4 if granted >= 1 else None, self.fast4 if granted >= 2 else None)
+        self.exact5 = (None, self.fast5 if granted >= 1 else None, self.fast5 if granted >= 2 else None)
+        only_shared = shared and not targets
+        members = [member for group in shared for member in group.members]
+        is_plain = all(m.session.is_plain and not m.identifier for m in members)
+        self.groups4 = shared if only_shared and is_plain and all(m.session.version != 5 for m in members) else None
+        self.groups5 = shared if only_shared and is_plain and all(m.session.version == 5 for m in members) else None
 
 
 class _Level:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.broker.message import Message
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 # (message, QoS, retain flag, subscription identifiers)
 Delivery = tuple[Message, int, bool, tuple[int, ...]]
+# A delivery as the fast path leaves it: (packet up to the topic, QoS, packet behind the identifier), in the form of
+# the session's protocol version; turned into a Delivery when the connection ends.
+RawDelivery = tuple[bytes, int, bytes]
 
 FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
 NEVER = 4_294_967_295  # [MQTT5-3.1.2.11.2]: a session expiry interval that means no expiry
@@ -58,7 +61,7 @@ class Session:
         self.backlog_bytes = 0
         self.dropped = 0
         # QoS 1 and 2 towards the client
-        self.inflight: dict[int, Delivery | None] = {}  # None: PUBREC came, PUBREL was sent
+        self.inflight: dict[int, Delivery | RawDelivery | None] = {}  # None: PUBREC came, PUBREL was sent
         self.next_pid = 1
         self.quota = 0
         self.unsent: deque[int] | None = None  # in flight, not yet re-sent on this connection for want of quota
@@ -167,6 +170,23 @@ class Session:
         if not self.queued:
             self.queued = True
             self.core.mark_dirty(self)
+
+    def make_ready(self) -> bool:
+        """Put the session on the flush list if it is connected and its socket takes more."""
+        if self.conn is None or self.paused:
+            return False
+        self.queued = True
+        self.core.mark_dirty(self)
+        return True
+
+    def _restore(self, raw: RawDelivery) -> Delivery:
+        """The message of a packet that the fast path sent."""
+        head, qos, tail = raw
+        start = 2
+        while head[start - 1] > 127:
+            start += 1
+        payload = tail[1:] if self.version == 5 else tail  # the fast path takes no properties: their length is 0
+        return Message(head[start + 2 :], payload, qos), qos, False, ()
 
     # -- the queue of QoS 1 and 2 ---------------------------------------------------------------------------
 
@@ -331,7 +351,7 @@ class Session:
             if entry is None:
                 self.write(b"\x62\x02" + pid.to_bytes(2, "big"))
                 continue
-            message, qos, retain, identifiers = entry
+            message, qos, retain, identifiers = cast(Delivery, entry)  # `detach` left no raw ones
             packet = conn.encode(message, qos, pid, retain, identifiers, dup=True)
             if packet is None:
                 del self.inflight[pid]
@@ -345,6 +365,9 @@ class Session:
         self.queued = False
         self.paused = False
         self.out = []
+        for pid, entry in self.inflight.items():
+            if entry is not None and len(entry) == 3:
+                self.inflight[pid] = self._restore(entry)
         if self.backlog is not None:
             self.drop(sum(count for _, count in self.backlog))
             self.core.queued_bytes -= self.backlog_bytes

@@ -45,6 +45,9 @@ class SharedGroup:
         members = self.members
         count = len(members)
         start = self.policy.choose(count, topic, publisher, now, self._random)
+        first = members[start]
+        if first.session.queued and not first.session.is_full:
+            return first
         for i in range(start, start + count):
             member = members[i - count if i >= count else i]
             session = member.session
