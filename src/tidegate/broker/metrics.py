@@ -1,0 +1,93 @@
+"""The broker's counters as Prometheus metrics, served by a thread of their own so that a slow reader costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from tidegate.errors import TidegateError
+
+COUNTERS = {
+    "bytes_received": "Bytes read from clients",
+    "bytes_sent": "Bytes written to clients",
+    "messages_received": "Control packets received",
+    "publish_received": "PUBLISH packets received",
+    "publish_bytes_received": "Bytes of PUBLISH packets received",
+    "publish_sent": "PUBLISH packets sent or queued for sending",
+    "publish_denied": "PUBLISH packets without the right to their topic",
+    "publish_held": "Times a publisher was held because a queue was full",
+    "publish_refused": "PUBLISH packets answered with 0x97 because a queue was full",
+    "subscribe_denied": "Topic filters that were refused",
+    "dropped": "Messages dropped for one session",
+    "expired": "Messages that expired in a queue",
+    "too_large": "Messages over a client's Maximum Packet Size",
+    "protocol_errors": "Connections ended for what the client sent",
+    "connections_total": "Connections accepted",
+    "connects_refused": "CONNECT packets refused",
+    "sessions_expired": "Sessions that expired",
+}
+GAUGES = {
+    "connections": "Clients connected",
+    "sessions": "Sessions, connected or not",
+    "subscriptions": "Subscriptions",
+    "shared_subscriptions": "Subscriptions that belong to a shared group",
+    "retained": "Retained messages",
+    "retained_bytes": "Bytes of retained messages",
+    "queued_messages": "QoS 1 and 2 messages waiting for their session",
+    "queued_bytes": "Bytes waiting for sessions",
+    "full_sessions": "Sessions whose queue is full",
+    "handshakes": "Connections that have not completed CONNECT",
+    "routes": "Topics whose recipients are cached",
+    "loop_lag": "Seconds the event loop was late at its last tick",
+}
+
+
+class MetricsError(TidegateError):
+    """The metrics page cannot be served."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(f"cannot serve metrics on {address}: {problem}")
+        self.hint = "choose another port with --metrics-port"
+
+
+class BrokerCollector(Collector):
+    """Reads the statistics at the moment somebody asks."""
+
+    def __init__(self, statistics: Callable[[], dict[str, Any]]) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterator[Metric]:
+        values = self._statistics()
+        for name, help_text in COUNTERS.items():
+            yield CounterMetricFamily(f"tidegate_{name.removesuffix('_total')}", help_text, value=values[name])
+        for name, help_text in GAUGES.items():
+            yield GaugeMetricFamily(f"tidegate_{name}", help_text, value=values[name])
+        closes = CounterMetricFamily("tidegate_closes", "Connections ended, by reason", labels=["reason"])
+        for reason, count in dict(values["closes"]).items():
+            closes.add_metric([str(reason)], count)
+        yield closes
+
+
+def serve_metrics(
+    host: str, port: int, statistics: Callable[[], dict[str, Any]]
+) -> tuple[int, Callable[[], None]]:
+    """Serve /metrics; gives the port and the function that stops it."""
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(statistics))
+    ProcessCollector(registry=registry)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise MetricsError(f"{host}:{port}", error.strerror or str(error)) from error
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return server.server_port, stop

@@ -1,0 +1,157 @@
+"""A running node, assembled from its settings: the one place that joins the rooms."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tidegate.broker import Broker, Listener
+from tidegate.broker.metrics import serve_metrics
+from tidegate.errors import TidegateError
+from tidegate.net.errors import AddressInUse
+from tidegate.net.tls import server_context
+from tidegate.net.websocket import WebSocketOptions
+from tidegate.settings import ListenerSettings, ListenerType, Settings
+
+log = logging.getLogger("tidegate.node")
+
+FALLBACK_PORTS = 50  # how many ports after the usual one are tried
+# Young objects are messages and die soon; walking every session to find cycles among them is wasted.
+GC_THRESHOLDS = (20_000, 50, 100)
+
+
+def make_listener(settings: ListenerSettings, max_packet_size: int) -> Listener:
+    """The broker's listener for one `[[listeners]]` entry; raises for unusable certificates."""
+    tls = None
+    if settings.is_tls:
+        assert settings.certfile is not None and settings.keyfile is not None  # the loader checked
+        tls = server_context(
+            settings.certfile,
+            settings.keyfile,
+            client_ca=settings.client_ca,
+            require_client_certificate=settings.require_client_certificate,
+        )
+    websocket = None
+    if settings.is_websocket:
+        websocket = WebSocketOptions(
+            paths=tuple(dict.fromkeys((settings.path, "/"))),
+            origins=settings.origins or None,
+            max_frame_bytes=max_packet_size + 65_536,
+        )
+    is_unix = settings.type is ListenerType.UNIX
+    return Listener(
+        name=settings.address,
+        host=None if settings.host in ("*", "") else settings.host,
+        port=settings.port,
+        unix_path=Path(settings.path) if is_unix else None,
+        tls=tls,
+        websocket=websocket,
+        allow_anonymous=settings.accepts_anonymous,
+        max_connections=settings.max_connections,
+    )
+
+
+class Node:
+    """One broker with what surrounds it. `async with Node(settings): …`"""
+
+    def __init__(self, settings: Settings, *, port_fallback: bool = False) -> None:
+        self.settings = settings
+        self._port_fallback = port_fallback
+        self._stop_metrics: Callable[[], None] | None = None
+        self.metrics_port = 0
+        self.broker = self._make_broker(settings)
+
+    def _make_broker(self, settings: Settings) -> Broker:
+        size = settings.limits.max_packet_size
+        self._listeners = [make_listener(each, size) for each in settings.listeners]
+        return Broker(listeners=self._listeners, limits=settings.limits, features=settings.features)
+
+    async def start(self) -> None:
+        """Listen; with `port_fallback`, the first listener moves to the next free port if its own is taken."""
+        wanted = self._listeners[0].port
+        for port in range(wanted, wanted + FALLBACK_PORTS):
+            self._listeners[0].port = port
+            try:
+                await self.broker.start()
+                break
+            except AddressInUse:
+                if not self._port_fallback or port == wanted + FALLBACK_PORTS - 1:
+                    raise
+        if self._listeners[0].port != wanted:
+            log.warning("port taken, using the next free one", extra={"wanted": wanted, "port": self.broker.port})
+        metrics = self.settings.metrics
+        if metrics.port:
+            try:
+                self.metrics_port, self._stop_metrics = serve_metrics(
+                    metrics.host, metrics.port, self.broker.statistics
+                )
+            except TidegateError:
+                await self.broker.stop(timeout=0)
+                raise
+
+    async def stop(self) -> None:
+        if self._stop_metrics is not None:
+            self._stop_metrics()
+        await self.broker.stop(timeout=self.settings.shutdown_timeout)
+
+    async def __aenter__(self) -> Node:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    def reload(self, settings: Settings) -> None:
+        """Take new limits, features and certificates; what needs a restart is named in the log and left alone."""
+        for old, new, listener in zip(self.settings.listeners, settings.listeners, self._listeners, strict=False):
+            if listener.tls is not None and new.certfile is not None and new.keyfile is not None:
+                make_listener(new, settings.limits.max_packet_size)  # raises before anything is changed
+                listener.tls.load_cert_chain(new.certfile, new.keyfile)
+            if replace(old, certfile=None, keyfile=None) != replace(new, certfile=None, keyfile=None):
+                log.warning("listener changed: restart to apply", extra={"listener": old.address})
+        if len(self.settings.listeners) != len(settings.listeners):
+            log.warning("listeners added or removed: restart to apply")
+        self.broker.apply(settings.limits, settings.features)
+        self.settings = replace(settings, listeners=self.settings.listeners)
+        log.info("settings reloaded")
+
+
+async def serve(
+    settings: Settings, *, port_fallback: bool = False, reload: Callable[[], Settings] | None = None
+) -> int:
+    """Run a node until SIGTERM or SIGINT; SIGHUP reads the settings again. Gives the exit code."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Node(settings, port_fallback=port_fallback) as node:
+        if reload is not None:
+            loop.add_signal_handler(signal.SIGHUP, _reload, node, reload)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        print(_ready_line(node), flush=True)
+        await stop.wait()
+        print("tidegate stopping", file=sys.stderr, flush=True)
+    return 0
+
+
+def _reload(node: Node, read: Callable[[], Settings]) -> None:
+    try:
+        node.reload(read())
+    except TidegateError as error:
+        log.error("settings not reloaded, the old ones stay", extra={"error": str(error)})
+
+
+def _ready_line(node: Node) -> str:
+    addresses = ", ".join(str(endpoint) for endpoint in node.broker.endpoints)
+    line = f"tidegate ready on {addresses} (sessions in memory)"
+    if node.metrics_port:
+        line += f", metrics on http://{node.settings.metrics.host}:{node.metrics_port}/metrics"
+    return line
