@@ -1,0 +1,339 @@
+"""The client's public face.
+
+    async with Client("mqtt://localhost") as client:
+        await client.subscribe("sensors/#", qos=1)
+        async for message in client.messages:
+            print(message.topic, message.text)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar, Unpack
+
+from tidegate.client.connection import Connection, State
+from tidegate.client.errors import ClientError, NoResponder, NotSupported, OperationTimeout
+from tidegate.client.fields import MessageFields, message_properties
+from tidegate.client.inbox import Messages
+from tidegate.client.limits import ServerLimits
+from tidegate.client.message import Message
+from tidegate.client.options import ClientOptions
+from tidegate.client.publishing import SENT, Acknowledgement, Outgoing
+from tidegate.client.subscribing import Request, subscribe_packet
+from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.errors import Blame
+from tidegate.mqtt.packets import Connack, Disconnect, Publish, Subscription, Unsubscribe
+from tidegate.mqtt.properties import Properties, Property
+from tidegate.mqtt.topics import validate_topic_filter, validate_topic_name
+from tidegate.net.addresses import Endpoint, parse_address
+
+T = TypeVar("T")
+Payload: TypeAlias = bytes | bytearray | memoryview | str
+TopicFilter: TypeAlias = str | tuple[str, int] | Subscription
+UserProperties: TypeAlias = tuple[tuple[str, str], ...]
+
+_DEFAULT: Any = object()
+"""Stands for `options.operation_timeout` where None already means no limit."""
+
+_CLOSE_TIMEOUT = 5.0
+
+
+class Client:
+    """An asyncio client for MQTT 5 and 3.1.1. One use: connect, work, disconnect.
+
+    `address` is a URL as `tidegate.net.addresses` reads it, or `host`, or `host:port`. Options come as a
+    `ClientOptions`, as keyword arguments of the same names, or both. All calls belong to one event loop.
+    Every `timeout` is in seconds; None means no limit, absent means `operation_timeout` of the options.
+    """
+
+    def __init__(
+        self, address: str | Endpoint, options: ClientOptions | None = None, **changes: Any
+    ) -> None:
+        self.endpoint = parse_address(address) if isinstance(address, str) else address
+        self.options = replace(options or ClientOptions(), **changes)
+        self._connection = Connection(self.endpoint, self.options)
+        self._subscribing_to_responses = asyncio.Lock()
+        self.messages = Messages(self._connection.inbox)
+        """What arrives, as an asynchronous iterator. It ends when this side disconnects, and raises
+        `ConnectionLost` when the connection is lost for good; what had arrived before is given first."""
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.disconnect()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection.state is State.OPEN
+
+    @property
+    def client_id(self) -> str:
+        """The identifier in use, also if the server assigned it."""
+        return self._connection.session.client_id
+
+    @property
+    def connack(self) -> Connack:
+        """How the server answered the latest CONNECT."""
+        return self._connection.connack
+
+    @property
+    def limits(self) -> ServerLimits:
+        return self._connection.session.limits
+
+    @property
+    def subscriptions(self) -> list[str]:
+        """The topic filters the server granted."""
+        return self._connection.session.requests.granted
+
+    async def connect(self) -> Connack:
+        """Open the connection; raises `ConnectRefused`, `ConnectionLost`, or `DialError` of the network."""
+        await self._connection.open()
+        return self.connack
+
+    async def disconnect(
+        self,
+        reason_code: int = ReasonCode.NORMAL_DISCONNECTION,
+        *,
+        session_expiry_interval: int | None = None,
+        timeout: float = _CLOSE_TIMEOUT,
+    ) -> None:
+        """Send DISCONNECT and close; harmless if there is no connection. 0x04 asks for the will message.
+
+        Calls that still wait raise `NotConnected`; `messages` ends after what has arrived.
+        """
+        properties: Properties = {}
+        if session_expiry_interval is not None:
+            properties[Property.SESSION_EXPIRY_INTERVAL] = session_expiry_interval
+        await self._connection.close(Disconnect(reason_code=reason_code, properties=properties), timeout)
+
+    async def publish(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        timeout: float | None = _DEFAULT,
+        **fields: Unpack[MessageFields],
+    ) -> Acknowledgement:
+        """Publish and wait: at QoS 0 until the network takes it, else until the server has acknowledged.
+
+        With `reconnect` it waits through a loss of the connection, too. Raises `PublishRefused` for a reason
+        code of 0x80 or above, `NotSupported`, `OperationTimeout`, and what ended the connection.
+        """
+        packet = self._publish_packet(topic, payload, qos, retain, fields)
+        return await self._within(timeout, self._publish(packet), f"to acknowledge a message to {topic!r}")
+
+    def publish_nowait(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        **fields: Unpack[MessageFields],
+    ) -> asyncio.Future[Acknowledgement]:
+        """Publish without waiting; the future has what `publish` would return or raise.
+
+        Raises `ClientError` when the message would only pile up: at QoS 0 if the network does not keep up,
+        else if `send_queue_size` is reached.
+        """
+        packet = self._publish_packet(topic, payload, qos, retain, fields)
+        connection = self._connection
+        if connection.must_wait if qos == 0 else not connection.has_room:
+            raise ClientError("no more can be sent just now", hint="await publish() instead")
+        future: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
+        if qos == 0:
+            connection.session.publisher.publish_qos0(packet)
+            future.set_result(SENT)
+        else:
+            connection.session.publisher.publish(Outgoing(packet, future))
+            connection.update_reading()
+        return future
+
+    async def subscribe(
+        self,
+        *topics: TopicFilter,
+        qos: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+        identifier: int | None = None,
+        user_properties: UserProperties = (),
+        timeout: float | None = _DEFAULT,
+    ) -> list[int]:
+        """Subscribe to filters, `(filter, qos)` pairs or `Subscription` objects; gives each one's granted QoS.
+
+        The keyword arguments are for filters that come alone. Raises `SubscribeRefused` if the server refuses
+        any; the others are in effect all the same.
+        """
+        subscriptions: list[Subscription] = []
+        for topic in topics:
+            if isinstance(topic, Subscription):
+                subscriptions.append(topic)
+                continue
+            topic_filter, level = (topic, qos) if isinstance(topic, str) else topic
+            subscriptions.append(
+                Subscription(
+                    topic_filter=topic_filter,
+                    qos=level,
+                    no_local=no_local,
+                    retain_as_published=retain_as_published,
+                    retain_handling=retain_handling,
+                )
+            )
+        self._connection.check()
+        for subscription in subscriptions:
+            validate_topic_filter(subscription.topic_filter, blame=Blame.LOCAL)
+            self.limits.check_subscribe(subscription, identifier)
+        waiter: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        packet = subscribe_packet(subscriptions, identifier, user_properties)
+        self._connection.session.requests.send(Request(packet, waiter))
+        self._connection.update_reading()
+        return await self._within(timeout, waiter, "to answer SUBSCRIBE")
+
+    async def unsubscribe(
+        self,
+        *topic_filters: str,
+        user_properties: UserProperties = (),
+        timeout: float | None = _DEFAULT,
+    ) -> list[int]:
+        """End subscriptions; gives a reason code each, 0x11 where there was none (MQTT 5)."""
+        self._connection.check()
+        properties: Properties = {Property.USER_PROPERTY: list(user_properties)} if user_properties else {}
+        packet = Unsubscribe(packet_identifier=0, topic_filters=list(topic_filters), properties=properties)
+        waiter: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._connection.session.requests.send(Request(packet, waiter))
+        self._connection.update_reading()
+        return await self._within(timeout, waiter, "to answer UNSUBSCRIBE")
+
+    async def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = _DEFAULT,
+        qos: int = 1,
+        **fields: Unpack[MessageFields],
+    ) -> Message:
+        """Publish a request and wait for its response (MQTT 5 section 4.10).
+
+        Unless told otherwise the request expires together with the patience of the caller, so nobody works
+        for one who left. Raises `NoResponder` if the server knows of no subscriber (QoS 1 and 2).
+        """
+        if self.options.protocol_version < 5:
+            raise NotSupported("MQTT 3.1.1 has no request and response", hint="use protocol version 5")
+        seconds = self.options.operation_timeout if timeout is _DEFAULT else timeout
+        if seconds is not None:
+            fields.setdefault("message_expiry_interval", max(1, math.ceil(seconds)))
+        return await self._within(seconds, self._request(topic, payload, qos, fields), "to bring a response")
+
+    async def respond(
+        self,
+        request: Message,
+        payload: Payload = b"",
+        *,
+        qos: int = 1,
+        timeout: float | None = _DEFAULT,
+        **fields: Unpack[MessageFields],
+    ) -> Acknowledgement:
+        """Answer a request where its sender waits; raises `ClientError` if it names no Response Topic."""
+        if request.response_topic is None:
+            raise ClientError(
+                f"the message on {request.topic!r} asks for no response", hint="look at response_topic first"
+            )
+        if request.correlation_data is not None:
+            fields["correlation_data"] = request.correlation_data
+        return await self.publish(request.response_topic, payload, qos=qos, timeout=timeout, **fields)
+
+    def statistics(self) -> dict[str, int | str]:
+        """Counters since the client was made, and what waits now."""
+        connection = self._connection
+        session = connection.session
+        return {
+            "state": str(connection.state),
+            "connections": session.connections,
+            "reconnects": connection.reconnects,
+            "messages_received": connection.received,
+            "messages_dropped": connection.dropped,
+            "messages_waiting": len(connection.inbox),
+            "acknowledgements_owed": len(session.receiver),
+            "publishes_open": len(session.publisher),
+            "requests_open": len(connection.calls),
+            "responses_late": connection.calls.late,
+        }
+
+    def _publish_packet(
+        self, topic: str, payload: Payload, qos: int, retain: bool, fields: MessageFields
+    ) -> Publish:
+        self._connection.check()
+        validate_topic_name(topic, blame=Blame.LOCAL)
+        self.limits.check_publish(qos, retain=retain)
+        return Publish(
+            topic=topic,
+            payload=payload.encode() if isinstance(payload, str) else bytes(payload),
+            qos=qos,
+            retain=retain,
+            properties=message_properties(fields) if fields else {},
+        )
+
+    async def _publish(self, packet: Publish) -> Acknowledgement:
+        connection = self._connection
+        if packet.qos == 0:
+            if connection.must_wait:
+                await connection.wait_writable()
+            connection.session.publisher.publish_qos0(packet)
+            if connection.must_wait:
+                await connection.wait_writable()
+            return SENT
+        await connection.wait_room()
+        waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
+        connection.session.publisher.publish(Outgoing(packet, waiter))
+        connection.update_reading()
+        return await waiter
+
+    async def _request(self, topic: str, payload: Payload, qos: int, fields: MessageFields) -> Message:
+        calls = self._connection.calls
+        async with self._subscribing_to_responses:
+            if not calls.topic:
+                self._connection.check()
+                prefix = self.limits.response_information or self.options.response_topic_prefix
+                response_topic = calls.new_topic(prefix, self.client_id)
+                await self.subscribe(response_topic, qos=1, timeout=None)
+                calls.topic = response_topic
+        waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        correlation = calls.open(waiter)
+        fields["response_topic"], fields["correlation_data"] = calls.topic, correlation
+        try:
+            acknowledgement = await self._publish(self._publish_packet(topic, payload, qos, False, fields))
+            if acknowledgement.reason_code == ReasonCode.NO_MATCHING_SUBSCRIBERS:
+                raise NoResponder(f"nobody is subscribed to {topic!r}", hint="start the one who answers")
+            return await waiter
+        finally:
+            calls.close(correlation)
+
+    async def _within(self, timeout: float | None, work: Awaitable[T], what: str) -> T:
+        seconds = self.options.operation_timeout if timeout is _DEFAULT else timeout
+        if seconds is None:
+            return await work
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                return await work
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise OperationTimeout(
+                f"the server took more than {seconds:g} s {what}",
+                hint="give it more time, or look at its load",
+            ) from None

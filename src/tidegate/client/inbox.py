@@ -1,0 +1,113 @@
+"""The queue between the network and the application: bounded, closed with or without an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from tidegate.client.message import Message
+
+
+class Inbox:
+    """Messages that wait for the application, in the order they came.
+
+    It does not refuse: whoever fills it looks at `is_full` and stops reading. `on_taken` is called for each
+    message that leaves, before the application sees it.
+    """
+
+    def __init__(self, size: int, on_taken: Callable[[Message], None]) -> None:
+        self._size = size
+        self._on_taken = on_taken
+        self._messages: deque[Message] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._is_closed = False
+        self._error: Exception | None = None
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._messages) >= self._size
+
+    @property
+    def has_room(self) -> bool:
+        """Half empty: reading again at every single free place would stop and start for each message."""
+        return len(self._messages) * 2 <= self._size
+
+    def put_nowait(self, message: Message) -> None:
+        self._messages.append(message)
+        self._wake_one()
+
+    def get_nowait(self) -> Message | None:
+        """The next message, or None if there is none now."""
+        if not self._messages:
+            return None
+        message = self._messages.popleft()
+        self._on_taken(message)
+        return message
+
+    async def get(self) -> Message:
+        """The next message. When closed and empty: raises the error that ended it, or `StopAsyncIteration`.
+
+        It waits without a limit of its own: a subscriber may be idle for days, and the end of the connection
+        wakes it.
+        """
+        while True:
+            message = self.get_nowait()
+            if message is not None:
+                return message
+            if self._is_closed:
+                if self._error is not None:
+                    raise self._error.with_traceback(None)
+                raise StopAsyncIteration
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                # A message may have been announced to the one who leaves: pass the word on.
+                if waiter.done() and not waiter.cancelled() and self._messages:
+                    self._wake_one()
+                raise
+
+    def discard_unacknowledged(self) -> None:
+        """Drop what the server is going to send again; see `Session`."""
+        self._messages = deque(message for message in self._messages if message.is_acknowledged)
+
+    def close(self, error: Exception | None) -> None:
+        """Nothing comes any more; what is here can still be taken."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._error = error
+            while self._waiters:
+                self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+
+class Messages:
+    """`client.messages`: an asynchronous iterator that any number of tasks may share."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+
+    def __len__(self) -> int:
+        """How many wait to be taken."""
+        return len(self._inbox)
+
+    def __aiter__(self) -> Messages:
+        return self
+
+    async def __anext__(self) -> Message:
+        return await self._inbox.get()
+
+    def get_nowait(self) -> Message | None:
+        """The next message, or None if none is here yet."""
+        return self._inbox.get_nowait()

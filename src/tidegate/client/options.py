@@ -1,0 +1,135 @@
+"""How a client connects and how much it holds: one frozen value, checked when it is made."""
+
+from __future__ import annotations
+
+import ssl as ssl_module
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.client.errors import ClientError
+from tidegate.mqtt.packets import Connect, Will
+from tidegate.mqtt.properties import Properties, Property
+from tidegate.mqtt.reader import MAX_PACKET_SIZE
+
+NEVER = 0xFFFF_FFFF
+"""As a Session Expiry Interval: the session does not expire (MQTT 5 section 3.1.2.11.2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """Settings of one client. Times in seconds; MQTT 3.1.1 ignores what it cannot say.
+
+    - `protocol_version`: 5, or 4 for MQTT 3.1.1.
+    - `keep_alive`: a PINGREQ goes out before this much silence; 0 turns pings, and with them the detection of
+      a dead server, off. `ping_timeout`: how long its answer may take; None means `keep_alive`, at most 10.
+    - `receive_maximum`: QoS 1 and 2 messages the server may send before we acknowledge; never more than
+      `receive_queue_size`, so these always fit.
+    - `max_in_flight`: QoS 1 and 2 messages we send before the server acknowledges; never more than its Receive
+      Maximum. None means just that or, since MQTT 3.1.1 has none, 20: what its servers and clients agree on.
+    - `receive_queue_size`: messages held for the application. Full: the client stops reading.
+    - `send_queue_size`: QoS 1 and 2 messages that may be on their way or waiting. Full: `publish` waits.
+    - `manual_ack`: messages are acknowledged by `message.ack()`, not when the application takes them.
+    - `topic_aliases`: how many Topic Aliases to use for what we publish, if the server allows as many.
+    - `topic_alias_maximum`: how many the server may use for what it sends.
+    - `reconnect`: come back after a lost connection; waits grow from `reconnect_min_delay` to
+      `reconnect_max_delay` with decorrelated jitter. The first connection is never retried.
+    - `properties`: further CONNECT properties; those that have their own option win.
+    - `headers`: for the WebSocket upgrade.
+    """
+
+    protocol_version: int = 5
+    client_id: str = ""
+    username: str | None = None
+    password: str | bytes | None = field(default=None, repr=False)
+    will: Will | None = None
+    clean_start: bool = True
+    keep_alive: int = 60
+    ping_timeout: float | None = None
+    session_expiry_interval: int = 0
+    receive_maximum: int = 1000
+    max_in_flight: int | None = None
+    maximum_packet_size: int = MAX_PACKET_SIZE
+    topic_aliases: int = 0
+    topic_alias_maximum: int = 0
+    user_properties: tuple[tuple[str, str], ...] = ()
+    properties: Properties = field(default_factory=dict)
+    ssl: ssl_module.SSLContext | None = None
+    headers: Mapping[str, str] | None = None
+    connect_timeout: float = 10.0
+    operation_timeout: float | None = 30.0
+    receive_queue_size: int = 1000
+    send_queue_size: int = 1000
+    manual_ack: bool = False
+    response_topic_prefix: str = "tidegate/reply"
+    reconnect: bool = False
+    reconnect_min_delay: float = 0.5
+    reconnect_max_delay: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.protocol_version not in (4, 5):
+            raise ClientError(
+                f"protocol version {self.protocol_version} is not known", hint="use 5, or 4 for MQTT 3.1.1"
+            )
+        for name, lowest, highest in _RANGES:
+            value = getattr(self, name)
+            if value is not None and not lowest <= value <= highest:
+                raise ClientError(f"{name} is {value}", hint=f"use a number from {lowest} to {highest}")
+        if self.protocol_version == 4 and self.password is not None and self.username is None:
+            raise ClientError("MQTT 3.1.1 has no password without a user name", hint="give a user name, too")
+
+    @property
+    def effective_max_in_flight(self) -> int:
+        if self.max_in_flight is None:
+            return 65_535 if self.protocol_version == 5 else _MAX_IN_FLIGHT_V4
+        return self.max_in_flight
+
+    @property
+    def effective_receive_maximum(self) -> int:
+        return min(self.receive_maximum, self.receive_queue_size)
+
+    @property
+    def effective_ping_timeout(self) -> float:
+        return min(self.keep_alive, 10.0) if self.ping_timeout is None else self.ping_timeout
+
+    def connect_packet(self, client_id: str, *, clean_start: bool) -> Connect:
+        """The CONNECT these options ask for; identifier and Clean Start change when a session goes on."""
+        password = self.password.encode() if isinstance(self.password, str) else self.password
+        return Connect(
+            client_id=client_id,
+            clean_start=clean_start,
+            keep_alive=self.keep_alive,
+            username=self.username,
+            password=password,
+            will=self.will,
+            properties=self._connect_properties() if self.protocol_version == 5 else {},
+            protocol_level=self.protocol_version,
+        )
+
+    def _connect_properties(self) -> Properties:
+        properties = dict(self.properties)
+        properties[Property.RECEIVE_MAXIMUM] = self.effective_receive_maximum
+        if self.session_expiry_interval:
+            properties[Property.SESSION_EXPIRY_INTERVAL] = self.session_expiry_interval
+        if self.maximum_packet_size < MAX_PACKET_SIZE:
+            properties[Property.MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
+        if self.topic_alias_maximum:
+            properties[Property.TOPIC_ALIAS_MAXIMUM] = self.topic_alias_maximum
+        if self.user_properties:
+            properties[Property.USER_PROPERTY] = list(self.user_properties)
+        return properties
+
+
+# Mosquitto resets a 3.1.1 connection that has more QoS 2 messages open than its own limit, 20 by default.
+_MAX_IN_FLIGHT_V4 = 20
+
+_RANGES = (
+    ("max_in_flight", 1, 65_535),
+    ("keep_alive", 0, 65_535),
+    ("session_expiry_interval", 0, NEVER),
+    ("receive_maximum", 1, 65_535),
+    ("maximum_packet_size", 1, MAX_PACKET_SIZE),
+    ("topic_aliases", 0, 65_535),
+    ("topic_alias_maximum", 0, 65_535),
+    ("receive_queue_size", 1, 10_000_000),
+    ("send_queue_size", 1, 10_000_000),
+)
