@@ -18,9 +18,9 @@ import tidegate
 
 START_SECONDS = 15.0
 
-# Defaults, but for two limits. With the first, Mosquitto drops when a window of messages waits for a subscriber;
-# with the second, it closes a connection that has more than 20 unfinished QoS 2 messages, and QoS 1 costs it
-# more. TCP_NODELAY is left off, its default: with it, the saturating rows were 5 to 100 % dearer.
+# Defaults, but for two limits. With the first, Mosquitto drops when a window of messages waits for a
+# subscriber; with the second, it closes a connection that has more than 20 unfinished QoS 2 messages, and
+# QoS 1 costs it more. TCP_NODELAY is left off, its default: with it, the saturating rows were dearer.
 MOSQUITTO_SETTINGS = (
     "allow_anonymous true",
     "persistence false",

@@ -22,12 +22,11 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+# Run as a script, this folder is on the path and the one above it is not.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import brokers
-import render
-from cases import CASES, Case, Kind
-
+from bench import brokers, render
+from bench.cases import CASES, Case, Kind
 from tidegate import load
 
 HERE = Path(__file__).resolve().parent

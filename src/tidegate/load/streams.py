@@ -254,7 +254,8 @@ class PublisherStream:
         whole = len(data) & ~3
         count = whole >> 2
         kinds = data[0:whole:4]
-        if data[1:whole:4].count(2) == count:
+        # What is left over must begin an acknowledgement, and not be a shorter packet that is complete.
+        if data[1:whole:4].count(2) == count and (whole == len(data) or data[whole] != PINGRESP):
             if self.qos == 1 and kinds.count(PUBACK) == count:
                 self.acknowledged += count
                 self._carry = data[whole:]

@@ -24,16 +24,23 @@ def run_traffic(settings: Settings, engine: Engine, result: Result, progress: Pr
     engine.open((client for flow in flows for client in flow.subscribers), progress)
     engine.open((publisher.client for flow in flows for publisher in flow.publishers), progress)
     meter = Meter(settings, streams)
-    send = _Paced(settings, engine, flows) if settings.mode is Mode.TRICKLE else _Saturating(engine, flows)
+    # Both ends of the window are fixed now: a slow moment must not add messages to a paced run.
+    began = time.monotonic()
+    warm = began + settings.warmup
+    send: _Paced | _Saturating
+    if settings.mode is Mode.TRICKLE:
+        send = _Paced(settings, engine, flows, began)
+    else:
+        send = _Saturating(engine, flows)
     if progress is not None:
         progress(f"warm-up of {settings.warmup:g} s")
-    send.until(time.monotonic() + settings.warmup)
+    send.until(warm)
     if progress is not None:
         progress(f"measuring for {settings.seconds:g} s")
     if isinstance(send, _Paced):
         send.late = 0
     meter.start()
-    send.until(time.monotonic() + settings.seconds)
+    send.until(warm + settings.seconds)
     meter.stop(result)
     if isinstance(send, _Paced):
         result.late_sends = send.late
@@ -76,11 +83,11 @@ class _Saturating:
 class _Paced:
     """Every publisher sends one message at a time, at its own phase, whatever the broker does (open loop)."""
 
-    def __init__(self, settings: Settings, engine: Engine, flows: list[Flow]) -> None:
+    def __init__(self, settings: Settings, engine: Engine, flows: list[Flow], began: float) -> None:
         self._engine = engine
         self._publishers = [publisher for flow in flows for publisher in flow.publishers]
         self._interval_ns = 1e9 / (settings.rate * len(self._publishers))
-        self._started_ns = time.monotonic_ns()
+        self._started_ns = int(began * 1e9)
         self._count = 0
         self.late = 0
 
