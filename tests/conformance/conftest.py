@@ -27,7 +27,7 @@ class Broker(Protocol):
 
 
 class BrokerWith(Protocol):
-    """Starts a broker; arguments are fields of `Limits` and `Features`."""
+    """Starts a broker; arguments are fields of `Limits` and `Features`, or `hooks` and `listeners`."""
 
     def __call__(self, **settings: Any) -> Broker: ...
 
@@ -73,9 +73,11 @@ def broker_with() -> Iterator[BrokerWith]:
     with ExitStack() as stack:
 
         def start(**settings: Any) -> Broker:
-            limits = {name: value for name, value in settings.items() if name in names_of_limits}
-            features = {name: value for name, value in settings.items() if name not in names_of_limits}
-            return stack.enter_context(BrokerThread(limits=Limits(**limits), features=Features(**features)))
+            options = {name: settings.pop(name) for name in ("hooks", "listeners") if name in settings}
+            limits = {name: settings.pop(name) for name in names_of_limits & settings.keys()}
+            return stack.enter_context(
+                BrokerThread(limits=Limits(**limits), features=Features(**settings), **options)
+            )
 
         yield start
 

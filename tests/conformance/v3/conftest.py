@@ -1,11 +1,13 @@
 """MQTT 3.1.1 clients that connect under names of their own and are closed after each test."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from tests.conformance.v3.support import Broker, Join, Open
+from tests.conformance.v3.support import Broker, BrokerWith, Join, Open
 from tidegate.mqtt import Connack
 from tidegate.testing.raw import RawClient
 
@@ -34,3 +36,14 @@ def join(open_connection: Open, unique: Callable[[str], str]) -> Join:
         return client
 
     return connect
+
+
+@pytest.fixture
+def broker_of() -> Iterator[BrokerWith]:
+    """`broker_of(hooks=...)` starts a broker with these arguments of `Broker`, for one test."""
+    if os.environ.get("TIDEGATE_TEST_PORT"):
+        pytest.skip("another server's listeners and hooks cannot be changed")
+    from tidegate.testing import BrokerThread
+
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(BrokerThread(**options))

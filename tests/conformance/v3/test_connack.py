@@ -5,8 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.v3 import wire
-from tests.conformance.v3.support import Join, Open, connect_bytes, everything_until_closed, expect_dropped
-from tidegate.mqtt import Connack, Publish
+from tests.conformance.v3.support import (
+    BrokerWith,
+    Join,
+    Open,
+    connect_bytes,
+    everything_until_closed,
+    expect_dropped,
+)
+from tidegate.broker.hooks import ConnectRequest, Hooks, Verdict
+from tidegate.mqtt import Connack, Publish, ReasonCode
 
 Unique = Callable[[str], str]
 
@@ -63,6 +71,28 @@ def test_MQTT_3_2_2_5_a_refusal_is_followed_by_the_end_of_the_connection(
     client = open_connection()
     client.send_bytes(data)
     assert everything_until_closed(client) == answer
+
+
+@pytest.mark.parametrize(
+    "reason_code, return_code",
+    [
+        (ReasonCode.SERVER_UNAVAILABLE, 3),
+        (ReasonCode.SERVER_BUSY, 3),
+        (ReasonCode.BAD_USER_NAME_OR_PASSWORD, 4),
+        (ReasonCode.NOT_AUTHORIZED, 5),
+        (ReasonCode.BANNED, 5),
+    ],
+)
+def test_MQTT_3_2_2_5_a_client_that_may_not_enter_is_refused_with_a_return_code_of_the_table(
+    reason_code: ReasonCode, return_code: int, open_connection: Open, broker_of: BrokerWith
+) -> None:
+    class Refuse:
+        def authenticate(self, request: ConnectRequest) -> Verdict:
+            return Verdict(reason_code=reason_code)
+
+    client = open_connection(to=broker_of(hooks=Hooks(authenticator=Refuse())))
+    client.send_bytes(wire.connect("c", "user", b"password", flags=0xC0) + b"\xc0\x00")
+    assert everything_until_closed(client) == bytes([0x20, 2, 0, return_code])
 
 
 def test_MQTT_3_2_2_6_a_fault_without_a_return_code_closes_without_CONNACK(open_connection: Open) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from tests.conformance.v3 import wire
 from tests.conformance.v3.support import (
+    BrokerWith,
     Join,
     deliveries,
     everything_until_closed,
@@ -11,6 +12,9 @@ from tests.conformance.v3.support import (
     payloads,
     vanish,
 )
+from tidegate.broker.connection import Connection
+from tidegate.broker.hooks import Hooks
+from tidegate.broker.session import Session
 from tidegate.mqtt import Puback, Publish, Pubrec, Subscription
 
 
@@ -113,14 +117,30 @@ def test_MQTT_3_3_5_1_overlapping_subscriptions_deliver_with_the_highest_QoS(
     assert got == [qos] or sorted(got) == sorted(min(limit, qos) for limit in granted.values())
 
 
+class ReadOnly:
+    """Rights of clients that may subscribe to anything and publish nothing below `private/`."""
+
+    def may_publish(self, client: Connection, topic: str) -> bool:
+        return not topic.startswith("private/")
+
+    def may_subscribe(self, client: Connection, topic_filter: str) -> bool:
+        return True
+
+    def may_receive(self, session: Session, topic: str) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 def test_MQTT_3_3_5_2_a_message_that_is_not_allowed_is_acknowledged_or_ends_the_connection(
-    qos: int, join: Join, topic: str
+    qos: int, join: Join, broker_of: BrokerWith
 ) -> None:
-    watcher, client = join("watcher"), join("client")
-    watcher.subscribe(f"$SYS/{topic}", 0)
-    client.send_bytes(wire.publish(f"$SYS/{topic}", b"forged", flags=qos << 1, packet_identifier=3))
+    broker = broker_of(hooks=Hooks(authoriser=ReadOnly()))
+    watcher, client = join("watcher", to=broker), join("client", to=broker)
+    watcher.subscribe("#")
+    client.send_bytes(wire.publish("private/a", b"forbidden", flags=qos << 1, packet_identifier=3))
+    client.send_bytes(wire.packet(0x62, b"\x00\x03") if qos == 2 else b"")
     client.send_bytes(b"\xe0\x00")
-    answer = everything_until_closed(client)
-    assert answer in {b"", (b"\x40\x02\x00\x03" if qos == 1 else b"\x50\x02\x00\x03")}
-    assert payloads(watcher) in ([], [b"forged"])
+    acknowledged = b"\x40\x02\x00\x03" if qos == 1 else b"\x50\x02\x00\x03\x70\x02\x00\x03"
+    assert everything_until_closed(client) in {b"", acknowledged}
+    watcher.publish("public", b"marker", 1)
+    assert payloads(watcher) == [b"marker"]

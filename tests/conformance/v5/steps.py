@@ -1,7 +1,7 @@
 """Steps that many statements share: how a server refuses, and how a test knows that nothing came.
 
 To show that a message does not arrive, a marker is published after everything that could have caused it: a
-server handles what one client sends in order, so the marker comes first only if nothing else was on its way.
+server handles what one client sends in order, so what is not there with the marker was not on its way.
 """
 
 import time
@@ -31,16 +31,14 @@ def expect_refusal(client: RawClient, *reason_codes: int) -> Connack | None:
     return connack
 
 
-def messages_before_marker(
+def messages_besides_marker(
     subscriber: RawClient, topic: str, publisher: RawClient | None = None
 ) -> list[Publish]:
-    """Publish a marker to `topic`, which the subscriber must get; gives the messages that came before."""
+    """Publish a marker to `topic`, which the subscriber must get; gives every other message that came."""
     (publisher or subscriber).publish(topic, b"marker")
     marker = subscriber.take(Publish, topic=topic, payload=b"marker")
     assert marker.qos == 0
-    packets = list(subscriber.inbox)
-    subscriber.inbox.clear()
-    return [packet for packet in packets if isinstance(packet, Publish)]
+    return [packet for packet in subscriber.barrier() if isinstance(packet, Publish)]
 
 
 def collect(client: RawClient, count: int, *, acknowledge: bool = True) -> list[Publish]:

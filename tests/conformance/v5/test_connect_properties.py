@@ -7,7 +7,7 @@ import pytest
 
 from tests.conformance.conftest import BrokerWith, Dial
 from tests.conformance.v5.conftest import Join
-from tests.conformance.v5.steps import collect, expect_disconnect, messages_before_marker
+from tests.conformance.v5.steps import collect, expect_disconnect, messages_besides_marker
 from tests.conformance.v5.wire import receive_frames
 from tidegate.mqtt import (
     Connect,
@@ -74,6 +74,13 @@ def test_MQTT_3_1_2_24_no_packet_exceeds_the_maximum_the_client_set(join: Join, 
     assert f"{topic}/y".encode() in received
 
 
+@pytest.mark.parametrize("maximum", [1, 5, 10, 15])
+def test_MQTT_3_1_2_24_a_client_too_small_for_its_connack_is_not_sent_it(dial: Dial, maximum: int) -> None:
+    client = dial()
+    client.send(Connect(client_id="", properties={Property.MAXIMUM_PACKET_SIZE: maximum}))
+    assert len(client.receive_bytes()) <= maximum
+
+
 def test_MQTT_3_1_2_25_a_message_too_large_for_the_client_counts_as_delivered(join: Join, topic: str) -> None:
     client = join("small", properties={Property.MAXIMUM_PACKET_SIZE: 128, Property.RECEIVE_MAXIMUM: 1})
     client.subscribe(topic, qos=2)
@@ -94,7 +101,7 @@ def test_MQTT_3_1_2_25_another_subscriber_still_gets_the_large_message(join: Joi
     large.subscribe(f"{topic}/#")
     large.publish(f"{topic}/x", bytes(500))
     large.expect(Publish, payload=bytes(500))
-    assert messages_before_marker(small, f"{topic}/marker", large) == []
+    assert messages_besides_marker(small, f"{topic}/marker", large) == []
 
 
 def test_MQTT_3_1_2_26_aliases_stay_within_the_maximum_of_the_client(join: Join, topic: str) -> None:

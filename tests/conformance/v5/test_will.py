@@ -12,7 +12,7 @@ from tests.conformance.v5.steps import (
     MALFORMED,
     expect_disconnect,
     expect_refusal,
-    messages_before_marker,
+    messages_besides_marker,
     pass_time,
 )
 from tests.conformance.v5.wire import connect, prefixed
@@ -31,7 +31,7 @@ def test_MQTT_3_1_2_7_the_server_keeps_the_will_as_long_as_the_connection_lasts(
     device = join("device", will=will_on(topic))
     device.publish(f"{topic}/alive")
     watcher.expect(Publish, topic=f"{topic}/alive")
-    assert messages_before_marker(watcher, f"{topic}/marker") == []
+    assert messages_besides_marker(watcher, f"{topic}/marker") == []
     device.close()
     watcher.expect(Publish, topic=f"{topic}/will", payload=b"gone")
 
@@ -105,7 +105,7 @@ def test_MQTT_3_1_2_10_a_normal_disconnect_removes_the_will(join: Join, topic: s
     watcher = join("watcher")
     watcher.subscribe(f"{topic}/#")
     join("device", will=will_on(topic)).disconnect()
-    assert messages_before_marker(watcher, f"{topic}/marker") == []
+    assert messages_besides_marker(watcher, f"{topic}/marker") == []
 
 
 def test_MQTT_3_1_2_10_a_published_will_is_not_published_again(join: Join, topic: str) -> None:
@@ -118,7 +118,7 @@ def test_MQTT_3_1_2_10_a_published_will_is_not_published_again(join: Join, topic
     again.close()
     # The take-over below happens after the server has seen the connection above end.
     join("device", clean_start=False, properties=keep).disconnect()
-    assert messages_before_marker(watcher, f"{topic}/marker") == []
+    assert messages_besides_marker(watcher, f"{topic}/marker") == []
 
 
 @pytest.mark.parametrize("flags", [0x0A, 0x12, 0x1A])
@@ -155,7 +155,7 @@ def test_MQTT_3_1_2_14_a_will_without_retain_is_not_retained(join: Join, topic: 
     watcher.expect(Publish, topic=f"{topic}/will")
     late = join("late")
     late.subscribe(f"{topic}/#")
-    assert messages_before_marker(late, f"{topic}/marker") == []
+    assert messages_besides_marker(late, f"{topic}/marker") == []
 
 
 def test_MQTT_3_1_2_15_a_will_with_retain_is_retained(join: Join, topic: str) -> None:
@@ -176,7 +176,7 @@ def test_MQTT_3_1_3_9_a_reconnect_within_the_will_delay_cancels_the_will(join: J
     join("device", will=will, properties=keep).close()
     join("device", clean_start=False, properties=keep)
     pass_time(1.3)
-    assert messages_before_marker(watcher, f"{topic}/marker") == []
+    assert messages_besides_marker(watcher, f"{topic}/marker") == []
 
 
 def test_MQTT_3_1_3_10_the_user_properties_of_a_will_keep_their_order(join: Join, topic: str) -> None:
