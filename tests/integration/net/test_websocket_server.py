@@ -386,6 +386,56 @@ def test_inner_close_ends_at_its_deadline_when_the_peer_does_not_answer(run):
     run(main())
 
 
+def test_inner_close_sees_the_answer_even_after_it_stopped_reading(run):
+    async def main():
+        acceptor = Acceptor()
+        async with serving(acceptor, close_timeout=60.0) as listening, client(listening) as connection:
+            inner = await acceptor.wait_made()
+            inner.link.pause_reading()
+            inner.link.close()
+            assert await closed_with(connection) == CloseCode.NORMAL_CLOSURE
+            await inner.wait_lost()
+
+    run(main())
+
+
+def test_ping_between_the_two_close_frames_is_stepped_over(run):
+    async def main():
+        acceptor = Acceptor()
+        async with serving(acceptor, close_timeout=60.0) as listening:
+            reader, writer = await raw(listening, REQUEST)
+            inner = await acceptor.wait_made()
+            inner.link.close()
+            writer.write(masked(Opcode.PING, b"p") + masked(Opcode.BINARY, b"late"))
+            writer.write(masked(Opcode.CLOSE, b"\x03\xe8"))
+            async with asyncio.timeout(DEADLINE):
+                await reader.read()
+            writer.close()
+            await inner.wait_lost()
+            assert inner.received == b""
+
+    run(main())
+
+
+def test_close_frame_is_not_overtaken_by_a_reset_when_the_peer_keeps_sending(run):
+    async def main():
+        acceptor = Acceptor()
+        async with serving(acceptor) as listening:
+            reader, writer = await raw(listening, REQUEST)
+            inner = await acceptor.wait_made()
+            writer.write(masked(Opcode.TEXT, b"text") + masked(Opcode.BINARY, b"x" * 1_000_000) * 8)
+            async with asyncio.timeout(DEADLINE):
+                await writer.drain()
+                await reader.readuntil(b"\r\n\r\n")
+                answer = await reader.read()
+            assert int.from_bytes(answer[2:4], "big") == CloseCode.UNSUPPORTED_DATA
+            writer.close()
+            await inner.wait_lost()
+            assert inner.received == b""
+
+    run(main())
+
+
 def test_peer_close_ends_the_inner_connection_like_an_end_of_file(run):
     async def main():
         acceptor = Acceptor()
