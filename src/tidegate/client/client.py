@@ -151,7 +151,7 @@ class Client:
         """
         packet = self._publish_packet(topic, payload, qos, retain, fields)
         connection = self._connection
-        if connection.must_wait if qos == 0 else not connection.has_room:
+        if connection.must_wait if qos == 0 else not connection.room.is_free:
             raise ClientError("no more can be sent just now", hint="await publish() instead")
         future: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
         if qos == 0:
@@ -173,7 +173,7 @@ class Client:
         user_properties: UserProperties = (),
         timeout: float | None = _DEFAULT,
     ) -> list[int]:
-        """Subscribe to filters, `(filter, qos)` pairs or `Subscription` objects; gives each one's granted QoS.
+        """Subscribe to filters, `(filter, qos)` pairs or `Subscription` objects; gives the QoS granted each.
 
         The keyword arguments are for filters that come alone. Raises `SubscribeRefused` if the server refuses
         any; the others are in effect all the same.
@@ -297,7 +297,8 @@ class Client:
             if connection.must_wait:
                 await connection.wait_writable()
             return SENT
-        await connection.wait_room()
+        await connection.room.wait()
+        connection.check()
         waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
         connection.session.publisher.publish(Outgoing(packet, waiter))
         connection.update_reading()

@@ -18,6 +18,7 @@ from tidegate.client.message import Message
 from tidegate.client.options import ClientOptions
 from tidegate.client.protocol import Link
 from tidegate.client.reconnect import DecorrelatedJitter, is_final
+from tidegate.client.room import Room
 from tidegate.client.session import Session
 from tidegate.errors import TidegateError
 from tidegate.mqtt.packets import Connack, Disconnect
@@ -52,8 +53,9 @@ class Connection:
         self._opened_at = 0.0
         self._jitter = DecorrelatedJitter(options.reconnect_min_delay, options.reconnect_max_delay, Random())
         self._supervisor: asyncio.Task[None] | None = None
-        # Those who wait for a connection or for room among the messages to be sent.
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.room = Room(options.send_queue_size, lambda: len(self.session.publisher))
+        """For QoS 1 and 2 messages that are not acknowledged."""
+        self._connection_waiters: deque[asyncio.Future[None]] = deque()
 
     async def open(self) -> None:
         """Connect; raises `ConnectRefused`, `DialError` or `ConnectionLost`."""
@@ -79,22 +81,14 @@ class Connection:
                 if self.session.wire.is_open:
                     return
             else:
-                await self._wait()
+                waiter = asyncio.get_running_loop().create_future()
+                self._connection_waiters.append(waiter)
+                await waiter
 
     @property
     def must_wait(self) -> bool:
         """Whether what is written now would only pile up."""
         return not self.session.wire.is_open or self._link is None or self._link.must_wait
-
-    @property
-    def has_room(self) -> bool:
-        return len(self.session.publisher) < self._options.send_queue_size
-
-    async def wait_room(self) -> None:
-        """Wait until one more QoS 1 or 2 message may be on its way."""
-        while not self.has_room:
-            await self._wait()
-            self.check()
 
     async def close(self, packet: Disconnect, timeout: float) -> None:
         """Say goodbye, end everything, wait until the socket is gone."""
@@ -229,17 +223,11 @@ class Connection:
     def _on_chunk(self) -> None:
         self._was_full = self.inbox.is_full
         self.update_reading()
-        if self._waiters:
-            self._wake_all()
-
-    async def _wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+        self.room.wake()
 
     def _wake_all(self) -> None:
-        # All, since each looks again at what it waits for; there are few, or there is nothing better to do.
-        while self._waiters:
-            waiter = self._waiters.popleft()
+        self.room.wake()
+        while self._connection_waiters:
+            waiter = self._connection_waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)

@@ -24,7 +24,7 @@ class ClientOptions:
       a dead server, off. `ping_timeout`: how long its answer may take; None means `keep_alive`, at most 10.
     - `receive_maximum`: QoS 1 and 2 messages the server may send before we acknowledge; never more than
       `receive_queue_size`, so these always fit.
-    - `max_in_flight`: QoS 1 and 2 messages we send before the server acknowledges; never more than its Receive
+    - `max_in_flight`: QoS 1 and 2 messages we send before the server acknowledges; at most its Receive
       Maximum. None means just that or, since MQTT 3.1.1 has none, 20: what its servers and clients agree on.
     - `receive_queue_size`: messages held for the application. Full: the client stops reading.
     - `send_queue_size`: QoS 1 and 2 messages that may be on their way or waiting. Full: `publish` waits.
