@@ -49,7 +49,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "settings": frozenset({"broker.settings", "flow", "net"}),
     "node": EVERYTHING - {"pipeline", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),
-    "testing": frozenset({"node", "client", "rpc", "sim", "settings", "broker.settings", "net", "mqtt"}),
+    "testing": frozenset({"node", "broker", "client", "rpc", "sim", "settings", "net", "mqtt"}),
     "lab": EVERYTHING,
     "cli": frozenset({"node", "client", "rpc", "pipeline", "lab", "settings", "log", "load", "net", "mqtt"}),
     "__main__": frozenset({"cli"}),

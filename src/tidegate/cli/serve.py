@@ -50,8 +50,15 @@ def command(
 
     log.configure(settings.log.level, settings.log.format)
     port_fallback = port is None and not names_a_port(config, overrides)
+
+    def reload() -> "Settings":
+        """SIGHUP: the same sources again, and the options this process was started with still win."""
+        fresh = read_settings(config, overrides, options)
+        log.configure(fresh.log.level, fresh.log.format)
+        return fresh
+
     try:
-        status = uvloop.run(serve(settings, port_fallback=port_fallback))
+        status = uvloop.run(serve(settings, port_fallback=port_fallback, reload=reload))
     except TidegateError as error:
         report(error)
         status = ExitStatus.STARTUP
