@@ -104,7 +104,6 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         core = self.core
-        self.last_seen = core.now()
         core.counters.bytes_received += len(data)
         if self.is_closing:
             return
@@ -262,7 +261,9 @@ class Connection(asyncio.Protocol):
             self.fail(error)
             return b""
         finally:
-            core.counters.messages_received += received
+            if received:  # only a whole packet shows that the client is alive [MQTT5-3.1.2-20]
+                self.last_seen = core.now()
+                core.counters.messages_received += received
         if run is not None:
             self._forward(run, data[run_start:pos], run_count)
         if pos == size:
@@ -287,7 +288,7 @@ class Connection(asyncio.Protocol):
         self.chunks.append(rest)
         self.have = len(rest)
         self.need = max(need, self.have + 1)
-        self.core.partial[self] = self.last_seen
+        self.core.partial[self] = self.core.now()
 
     def _forward(self, route: Route, packets: bytes, count: int) -> None:
         """Hand a run of QoS 0 packets, as they came, to every recipient."""
@@ -390,6 +391,7 @@ class Connection(asyncio.Protocol):
                     self.held_bytes += end - pos
                 else:
                     self.core.counters.messages_received += 1
+                    self.last_seen = self.core.now()
                     self._control(data[pos], data[body:end])
                     if self.is_closing:
                         return b""

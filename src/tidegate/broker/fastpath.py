@@ -179,7 +179,7 @@ def shared_run(
     Returns the position and the number of packets handled, at least one.
     """
     core = conn.core
-    now = conn.last_seen
+    now = core.now()
     publisher = conn.session.client_id
     v5 = conn.v5
     head = data[pos : topic_end + v5]

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
-from tidegate.broker.connection import Connection
+from tidegate.broker.connection import CloseReason, Connection
 from tidegate.broker.hooks import ConnectRequest, Exchange, Verdict
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
@@ -21,7 +21,7 @@ from tidegate.broker.wills import Will
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
-from tidegate.mqtt.errors import MQTTError, UnsupportedProtocolVersion
+from tidegate.mqtt.errors import MQTTError, PacketTooLarge, UnsupportedProtocolVersion
 from tidegate.mqtt.packets import Auth, Connack, Connect
 from tidegate.mqtt.primitives import read_variable_byte_integer
 from tidegate.mqtt.properties import Properties, Property
@@ -261,7 +261,12 @@ class Handshake(asyncio.Protocol):
             self.abort()
             return
         properties: Properties = {Property.REASON_STRING: text} if text else {}
-        self._finish(encode_packet(Connack(reason_code=code, properties=properties), version))
+        limit = connect.properties.get(Property.MAXIMUM_PACKET_SIZE) if connect is not None else None
+        reply = Connack(reason_code=code, properties=properties)
+        try:
+            self._finish(encode_packet(reply, version, max_packet_size=limit))
+        except PacketTooLarge:  # [MQTT5-3.1.2-24]: the client cannot take the answer
+            self.abort()
 
     def _finish(self, packet: bytes) -> None:
         """Send the last packet and close."""
@@ -297,8 +302,16 @@ class Handshake(asyncio.Protocol):
         )
         session.attach(conn, connect.protocol_level, quota, is_plain)
         transport.set_protocol(conn)
-        transport.write(encode_packet(Connack(session_present=present, properties=reply), connect.protocol_level))
         core.connected(conn)
+        connack = Connack(session_present=present, properties=reply)
+        try:
+            transport.write(
+                encode_packet(connack, connect.protocol_level, max_packet_size=conn.max_packet_out or None)
+            )
+        except PacketTooLarge:  # [MQTT5-3.1.2-24]: a client that cannot take its CONNACK cannot be served
+            self.transport = None
+            conn.close(CloseReason.PROTOCOL_ERROR)
+            return
         if log.isEnabledFor(logging.DEBUG):
             log.debug("client connected", extra={"client": client_id, "peer": self.peer, "version": conn.version})
         if present:
