@@ -310,6 +310,13 @@ REFUSED = [
         hint='"hold" or "refuse" or "drop"',
     ),
     Refused(
+        name="policy that nobody wrote",
+        overrides=["features.shared_policy=best"],
+        key="features.shared_policy",
+        value="best",
+        hint='"random" or "round_robin"',
+    ),
+    Refused(
         name="neither true nor false",
         overrides=["features.queue_qos0=maybe"],
         key="features.queue_qos0",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.settings.errors import SettingsError
-from tidegate.settings.model import ListenerSettings, ListenerType, Settings, check_listeners
+from tidegate.settings.model import ListenerSettings, ListenerType, Settings, check_listeners, metadata_of
 from tidegate.settings.values import Given, convert
 
 ENVIRONMENT_PREFIX = "TIDEGATE_"
@@ -204,7 +204,7 @@ def _build(cls: Any, tree: Tree, prefix: str) -> Any:
             values[name] = _build(wanted, node, f"{key}.")
         else:
             given = Given(_shown(node), "") if isinstance(node, dict | list) else node
-            values[name] = convert(key, given, wanted, fields[name].metadata)
+            values[name] = convert(key, given, wanted, metadata_of(fields[name]))
     return cls(**values)
 
 

@@ -6,11 +6,14 @@ page read them from there, so a new key is one new field and nothing else.
 """
 
 import ipaddress
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from tidegate.broker.settings import Features, Limits, setting
+from tidegate.flow import SHARED
 from tidegate.settings.errors import SettingsError
 
 
@@ -158,6 +161,17 @@ class Settings:
     features: Features = field(default_factory=Features)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
+
+
+# Fields that name a policy: the registry says which names there are, so a new policy needs no change here.
+POLICIES: dict[str, Mapping[str, object]] = {"shared_policy": SHARED}
+
+
+def metadata_of(field: Field[Any]) -> Mapping[str, Any]:
+    """A field's metadata, with `choices` for those that name a policy."""
+    if field.name in POLICIES:
+        return {**field.metadata, "choices": tuple(sorted(POLICIES[field.name]))}
+    return field.metadata
 
 
 def check_listeners(listeners: tuple[ListenerSettings, ...]) -> None:

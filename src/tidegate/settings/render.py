@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tidegate.settings.model import BY_TYPE, ListenerSettings, Settings
+from tidegate.settings.model import BY_TYPE, ListenerSettings, Settings, metadata_of
 from tidegate.settings.values import describe
 
 _INTRODUCTION = """\
@@ -91,7 +91,7 @@ def _reference_table(cls: Any) -> str:
     for field in dataclasses.fields(cls):
         if field.name == "listeners" or dataclasses.is_dataclass(hints[field.name]):
             continue
-        takes = describe(hints[field.name], field.metadata)
+        takes = describe(hints[field.name], metadata_of(field))
         default = _shown_default(field.default, hints[field.name])
         meaning = str(field.metadata["help"]).replace("|", "\\|")
         rows.append(f"| `{field.name}` | {takes} | {default} | {meaning} |")

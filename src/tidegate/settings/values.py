@@ -7,7 +7,7 @@ annotation decides what is right, and a refusal says which values would have bee
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -37,7 +37,9 @@ def describe(annotation: Any, metadata: Mapping[str, Any]) -> str:
     """What a field takes, in words: its type, and its range or choices."""
     optional, inner = _unwrap(annotation)
     if isinstance(inner, type) and issubclass(inner, StrEnum):
-        return " or ".join(f'"{member.value}"' for member in inner)
+        return _alternatives(member.value for member in inner)
+    if "choices" in metadata:
+        return _alternatives(metadata["choices"])
     if inner is bool:
         return "true, false or auto" if optional else "true or false"
     if typing.get_origin(inner) is tuple:
@@ -134,11 +136,17 @@ def _from_typed(value: object, wanted: Any) -> Any:
 def _check_range(value: Any, metadata: Mapping[str, Any]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise _WrongValueError("not a finite number")
+    if "choices" in metadata and value not in metadata["choices"]:
+        raise _WrongValueError("not one of the choices")
     low, high = metadata.get("minimum"), metadata.get("maximum")
     if low is not None and value < low:
         raise _WrongValueError("too small")
     if high is not None and value > high:
         raise _WrongValueError("too large")
+
+
+def _alternatives(names: Iterable[str]) -> str:
+    return " or ".join(f'"{name}"' for name in names)
 
 
 def _toml_name(value: object) -> str:
