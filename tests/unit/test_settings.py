@@ -314,7 +314,7 @@ REFUSED = [
         overrides=["features.shared_policy=best"],
         key="features.shared_policy",
         value="best",
-        hint='"random" or "round_robin"',
+        hint='"round_robin"',
     ),
     Refused(
         name="neither true nor false",
