@@ -9,7 +9,7 @@ TABLE = FOLDER.parents[2] / "docs" / "conformance-3.1.1.md"
 ROW = re.compile(r"^\| MQTT-(?P<number>[\d.]+-\d+) \| (?P<text>.+) \| (?P<binds>.+) \| (?P<test>.+) \|$")
 
 
-def tests_by_name() -> set[str]:
+def names_of_tests() -> set[str]:
     return {
         name
         for path in FOLDER.glob("test_*.py")
@@ -23,7 +23,7 @@ def rows() -> list[re.Match[str]]:
 
 def test_the_table_names_every_test_and_no_other() -> None:
     named = {name for row in rows() for name in re.findall(r"`(test_MQTT_\w+)`", row["test"])}
-    assert named == tests_by_name()
+    assert named == names_of_tests()
 
 
 def test_every_statement_that_binds_a_server_has_a_test_or_a_reason() -> None:
