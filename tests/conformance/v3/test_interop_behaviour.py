@@ -176,8 +176,9 @@ def test_unacknowledged_messages_come_again_and_new_ones_follow(qos: int, join: 
     vanish(client)
     publisher.publish(topic, b"3", qos)
     client = join("client", clean_start=False, session_present=True)
-    for payload in (b"0", b"1", b"2", b"3"):
-        client.acknowledge(client.take(Publish, payload=payload, dup=payload != b"3"))
+    for payload in (b"0", b"1", b"2"):
+        client.acknowledge(client.take(Publish, payload=payload, dup=True))
+    client.acknowledge(client.take(Publish, payload=b"3"))
     settle(client)
     vanish(client)
     settle(join("client", clean_start=False, session_present=True))
