@@ -17,6 +17,9 @@ from tidegate.broker.session import Session
 from tidegate.mqtt import Property, Publish, ReasonCode, Suback, Subscription
 from tidegate.mqtt.packets import Subscribe
 
+SMALL = 24
+"""A Maximum Packet Size with room for a bare answer and for no explanation."""
+
 
 class NoSecrets:
     """Subscriptions to `secret` are not allowed."""
@@ -219,13 +222,11 @@ def test_MQTT_3_8_4_8_messages_arrive_with_the_lower_of_both_qos(
 
 def too_many_subscriptions(broker_with: BrokerWith, join: Join) -> bytes:
     """The SUBACK of a refusal that the server could explain, at a client with little room."""
-    maximum = 24
-    properties = {Property.MAXIMUM_PACKET_SIZE: maximum, Property.USER_PROPERTY: [("k", "v" * 100)]}
+    properties = {Property.MAXIMUM_PACKET_SIZE: SMALL, Property.USER_PROPERTY: [("k", "v" * 100)]}
     client = join(to=broker_with(max_subscriptions=1), properties=properties)
     client.subscribe("first")
     client.send_bytes(subscribe(("second", 0), identifier=2))
     (suback,) = receive_frames(client, 1)
-    assert len(suback) <= maximum
     assert suback[-1] == ReasonCode.QUOTA_EXCEEDED
     return suback
 
@@ -233,7 +234,7 @@ def too_many_subscriptions(broker_with: BrokerWith, join: Join) -> bytes:
 def test_MQTT_3_9_2_1_a_reason_string_does_not_make_suback_too_large(
     broker_with: BrokerWith, join: Join
 ) -> None:
-    assert too_many_subscriptions(broker_with, join) == b"\x90\x04\x00\x02\x00\x97"
+    assert len(too_many_subscriptions(broker_with, join)) <= SMALL
 
 
 def test_MQTT_3_9_2_2_user_properties_do_not_make_suback_too_large(
