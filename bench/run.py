@@ -31,9 +31,10 @@ from tidegate import load
 
 HERE = Path(__file__).resolve().parent
 LATEST = HERE / "results" / "latest.json"
-# If the host takes more than this from the machine, a measurement is done again, this often at most.
-STEAL_LIMIT = 0.05
-STEAL_RETRIES = 2
+# A measurement that was disturbed more than this is done again, this often at most; what stays disturbed is
+# shown, but not judged: a starved broker works in larger batches, which makes its messages look cheap.
+DISTURBANCE_LIMIT = 0.10
+RETRIES = 2
 
 
 def say(line: str) -> None:
@@ -41,17 +42,17 @@ def say(line: str) -> None:
 
 
 def measure(case: Case, broker: brokers.Broker, timing: dict[str, Any]) -> dict[str, Any]:
-    """Return one run as a dictionary; the calmest of several if the host is busy."""
+    """Return one run as a dictionary; the calmest of several if the machine is busy."""
     best: load.Result | None = None
-    for _ in range(1 + STEAL_RETRIES):
+    for _ in range(1 + RETRIES):
         result = load.run(mode=case.mode, port=broker.port, pid=broker.pid, **timing)
-        if best is None or result.steal_share < best.steal_share:
+        if best is None or result.disturbance < best.disturbance:
             best = result
-        if best.steal_share <= STEAL_LIMIT or case.kind is not Kind.CPU:
+        if best.disturbance <= DISTURBANCE_LIMIT or case.kind is not Kind.CPU:
             break
-        say(f"    the host took {result.steal_share:.0%} of the time: once more")
+        say(f"  {case.name:10} {broker.name:10} others took {result.disturbance:.0%} of the time: once more")
     assert best is not None
-    return best.as_dict()
+    return best.as_dict() | {"disturbance": best.disturbance}
 
 
 def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "broker_cpu_us_per_message",
         "broker_cpu_share",
         "tool_cpu_share",
-        "steal_share",
+        "disturbance",
         "messages_per_second",
         "latency_p50_ms",
         "latency_p99_ms",
@@ -91,8 +92,11 @@ def judge(case: Case, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     faults = ("drops", "repeats", "refused", "disconnects", "unanswered_pings")
     is_exact = not any(ours.get(key) for key in faults)
     if case.kind is Kind.CPU:
-        if verdict["ratio"] is not None:
-            verdict["passed"] = is_exact and verdict["ratio"] <= case.limit
+        is_disturbed = any(each.get("disturbance", 0) > DISTURBANCE_LIMIT for each in found.values())
+        if not is_exact:
+            verdict["passed"] = False
+        elif verdict["ratio"] is not None and not is_disturbed:
+            verdict["passed"] = verdict["ratio"] <= case.limit
     elif case.kind is Kind.MEMORY:
         verdict["passed"] = is_exact and ours["pss_bytes_per_connection"] <= case.limit
     else:
@@ -222,6 +226,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if out == LATEST:
         render.write(LATEST, HERE / "README.md")
     print(render.table(report))
+    unjudged = [row["name"] for row in report["cases"] if row["passed"] is None]
+    if unjudged and len(names) == 2:
+        say(f"not judged, because the machine was too busy: {', '.join(unjudged)}")
     return 1 if any(row["passed"] is False for row in report["cases"]) else 0
 
 

@@ -44,6 +44,9 @@ def command(
         int | None, typer.Option(help="Unacknowledged messages of a publisher at QoS 1 and 2.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="trickle: messages a second and publisher.")] = None,
+    connect_rate: Annotated[
+        float | None, typer.Option(help="New connections a second, 0 for no limit. Default 1500.")
+    ] = None,
     keep_alive: Annotated[int | None, typer.Option(help="hold: keep-alive of the clients, seconds.")] = None,
     username: Annotated[str | None, typer.Option(help="User name of all clients.")] = None,
     password: Annotated[
@@ -75,6 +78,7 @@ def command(
         window=window,
         inflight=inflight,
         rate=rate,
+        connect_rate=connect_rate,
         keep_alive=keep_alive,
         username=username,
         password=password,

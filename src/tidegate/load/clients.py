@@ -8,6 +8,7 @@ asked for more, so what waits here is bounded by one burst and the acknowledgeme
 from __future__ import annotations
 
 import errno
+import math
 import select
 import socket
 import time
@@ -45,6 +46,7 @@ class Access:
     username: str | None = None
     password: str | None = None
     keep_alive: int = 0
+    connect_rate: float = 0.0
 
 
 class Client:
@@ -241,7 +243,8 @@ def open_clients(
 ) -> None:
     """Connect and subscribe `clients`; raises ConnectionRefused, or LoadError after `deadline` s of silence.
 
-    On a loopback address the clients come from several source addresses, so that ports do not run out.
+    At most `access.connect_rate` of them begin in a second, if that is not 0. On a loopback address the clients
+    come from several source addresses, so that ports do not run out.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(access.host, access.port, type=socket.SOCK_STREAM)[0]
@@ -251,16 +254,25 @@ def open_clients(
     waiting = iter(clients)
     opening: dict[int, Client] = {}
     started = opened = 0
-    last = time.monotonic()
+    began = last = time.monotonic()
+    is_all = False
     while True:
-        while len(opening) < _OPENING_AT_ONCE and (client := next(waiting, None)) is not None:
+        allowed = math.inf
+        if access.connect_rate:
+            allowed = 1 + (time.monotonic() - began) * access.connect_rate
+        while not is_all and len(opening) < _OPENING_AT_ONCE and started < allowed:
+            client = next(waiting, None)
+            if client is None:
+                is_all = True
+                break
             source = f"127.0.0.{1 + started // _CLIENTS_PER_SOURCE}" if spread else ""
             client.start(epoll, access, family, address, source)
             opening[client.fd] = client
             started += 1
-        if not opening:
+        if not opening and is_all:
             return
-        for fd, events in epoll.poll(0.5):
+        # Short while more may begin soon: the rate is kept in steps of a few milliseconds.
+        for fd, events in epoll.poll(0.5 if is_all or started < allowed else 0.002):
             candidate = opening.get(fd)
             if candidate is None:
                 continue  # an open client; whatever it got waits in the kernel

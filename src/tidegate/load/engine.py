@@ -6,6 +6,7 @@ counts, so the window is exact, and on a machine of two cores the broker has the
 
 from __future__ import annotations
 
+import os
 import select
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from tidegate.load.errors import ConnectionLost
 from tidegate.load.result import Result, percentile
 from tidegate.load.settings import Settings
 from tidegate.load.streams import SubscriberStream
-from tidegate.load.usage import cpu_seconds, steal_seconds
+from tidegate.load.usage import cpu_seconds, steal_seconds, waited_seconds
 
 Progress = Callable[[str], None]
 
@@ -99,6 +100,8 @@ class Meter:
         self._broker = cpu_seconds(self._pid) if self._pid is not None else None
         self._tool = time.process_time()
         self._steal = steal_seconds()
+        self._broker_waited = waited_seconds(self._pid) if self._pid is not None else 0.0
+        self._tool_waited = waited_seconds(os.getpid())
         self._received = sum(stream.received for stream in self._subscribers)
 
     def start(self) -> None:
@@ -110,13 +113,15 @@ class Meter:
     def stop(self, result: Result) -> None:
         """End the measured window and note what was read in `result`."""
         started, broker, tool, received = self._started, self._broker, self._tool, self._received
-        steal = self._steal
+        steal, broker_waited, tool_waited = self._steal, self._broker_waited, self._tool_waited
         self._read()
         result.seconds = self._started - started
         result.delivered = self._received - received
         result.messages_per_second = result.delivered / result.seconds
         result.tool_cpu_share = (self._tool - tool) / result.seconds
         result.steal_share = (self._steal - steal) / result.seconds
+        result.broker_wait_share = (self._broker_waited - broker_waited) / result.seconds
+        result.tool_wait_share = (self._tool_waited - tool_waited) / result.seconds
         if broker is not None and self._broker is not None:
             result.broker_cpu_seconds = self._broker - broker
             result.broker_cpu_share = result.broker_cpu_seconds / result.seconds

@@ -37,7 +37,11 @@ class Result:
     broker_cpu_us_per_message: float | None = None
     broker_cpu_share: float | None = None
     tool_cpu_share: float = 0.0
-    steal_share: float = 0.0  # time the host took from this machine's processors, for judging the rest
+    # What disturbed the run: time the host took from this machine's processors, and time that broker and tool
+    # were ready to run but waited for a processor.
+    steal_share: float = 0.0
+    broker_wait_share: float = 0.0
+    tool_wait_share: float = 0.0
     latency_samples: int = 0
     latency_p50_ms: float | None = None
     latency_p99_ms: float | None = None
@@ -49,6 +53,15 @@ class Result:
     rss_after_bytes: int | None = None
     rss_bytes_per_connection: float | None = None
     pss_bytes_per_connection: float | None = None
+
+    @property
+    def disturbance(self) -> float:
+        """Return the largest share of the time that others took away; above a few percent, measure again.
+
+        A trickle that leaves late is no trickle: its late messages count too.
+        """
+        late = (self.late_sends or 0) / max(1, self.delivered)
+        return max(self.steal_share, self.broker_wait_share, self.tool_wait_share, late)
 
     @property
     def is_exact(self) -> bool:

@@ -47,6 +47,7 @@ def run(
         protocol=settings.protocol,
         username=settings.username,
         password=settings.password,
+        connect_rate=settings.connect_rate,
         keep_alive=settings.keep_alive if settings.mode is Mode.HOLD else 0,
     )
     with Engine(access) as engine:

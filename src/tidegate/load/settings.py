@@ -49,6 +49,7 @@ class Settings:
     inflight: int = 100
     batch: int = 200
     rate: float = 20.0  # messages a second and publisher, trickle only
+    connect_rate: float = 1500.0  # new connections a second, 0 for no limit: brokers may refuse more
     keep_alive: int = 30  # hold only; the saturating modes send none
     quiet: float = 3.0  # after sending ends: give up on what is missing after so long without progress
     username: str | None = None
@@ -110,6 +111,7 @@ def _check(settings: Settings) -> Settings:
     require(0 < settings.inflight <= 32_000, "inflight is 1 to 32000")
     require(0 < settings.batch <= MAXIMUM_BURST, f"batch is 1 to {MAXIMUM_BURST}")
     require(settings.rate > 0 and math.isfinite(settings.rate), "rate is positive")
+    require(settings.connect_rate >= 0 and math.isfinite(settings.connect_rate), "connect_rate is 0 or more")
     require(0 <= settings.keep_alive <= 65535, "keep_alive is 0 to 65535")
     require(
         settings.mode is not Mode.IDLE or settings.pid is not None,

@@ -12,19 +12,28 @@ _GONE = "check the pid, and whether the broker stopped"
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
+def _scheduled(pid: int, column: int) -> float | None:
+    """Return a column of the scheduler's counters in seconds, over all threads; None if there is none."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return sum(int((task / "schedstat").read_text().split()[column]) for task in tasks) / 1e9
+    except (FileNotFoundError, ProcessLookupError):
+        return None  # or a thread ended while we looked
+
+
+def waited_seconds(pid: int) -> float:
+    """Return how long the threads of `pid` were ready to run and had to wait for a processor."""
+    return _scheduled(pid, 1) or 0.0
+
+
 def cpu_seconds(pid: int) -> float:
     """Return the user and system time of all threads of `pid`.
 
     The scheduler's nanosecond counters are used where the kernel has them; clock ticks (10 ms) where not.
     """
-    try:
-        total_ns = 0
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            total_ns += int((task / "schedstat").read_text().split()[0])
-        if total_ns:
-            return total_ns / 1e9
-    except FileNotFoundError:
-        pass  # a kernel without schedstat, or a thread that just ended
+    scheduled = _scheduled(pid, 0)
+    if scheduled:
+        return scheduled
     try:
         # The name of the program may hold blanks and brackets: fields are counted from the last bracket on.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

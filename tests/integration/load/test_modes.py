@@ -65,3 +65,10 @@ def test_a_closed_port_is_reported_with_the_client_that_met_it() -> None:
     with pytest.raises(load.ConnectionRefused) as caught:
         load.run(mode="pairs", port=free_port(), seconds=0.1)
     assert caught.value.code is None
+
+
+def test_connections_begin_no_faster_than_they_may(mosquitto: Broker) -> None:
+    result = small(mosquitto, "idle", subscribers=101, connect_rate=400.0)
+    assert result.connects_per_second is not None
+    # The first one of the hundred does not wait.
+    assert result.connects_per_second < 400.0 * 100 / 98

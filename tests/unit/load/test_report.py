@@ -33,6 +33,14 @@ def test_without_mosquitto_there_is_no_verdict_about_cpu() -> None:
     assert judge(case("pairs-0"), {"tidegate": found(1.0)}) == {"ratio": None, "passed": None}
 
 
+def test_a_disturbed_measurement_is_not_judged_unless_messages_were_lost() -> None:
+    busy = found(1.0) | {"disturbance": 0.4}
+    assert judge(case("pairs-0"), {"tidegate": busy, "mosquitto": found(10.0)})["passed"] is None
+    assert (
+        judge(case("pairs-0"), {"tidegate": busy | {"drops": 1}, "mosquitto": found(10.0)})["passed"] is False
+    )
+
+
 @pytest.mark.parametrize("ours, passed", [(6144.0, True), (6145.0, False)])
 def test_memory_has_a_limit_in_bytes(ours: float, passed: bool) -> None:
     verdict = judge(case("idle"), {"tidegate": found(ours, kind=Kind.MEMORY)})

@@ -71,6 +71,13 @@ def test_a_single_fault_makes_a_result_inexact(fault: str) -> None:
     assert not result.is_exact
 
 
+def test_a_trickle_that_leaves_late_is_disturbed() -> None:
+    result = Result(mode="trickle", protocol=4, qos=0, publishers=1, subscribers=1, payload_bytes=64)
+    assert result.disturbance == 0
+    result.delivered, result.late_sends, result.steal_share = 100, 30, 0.1
+    assert result.disturbance == 0.3
+
+
 def test_percentiles_are_values_that_were_seen() -> None:
     values = [float(n) for n in range(1, 101)]
     assert (percentile(values, 0.5), percentile(values, 0.99), percentile([7.0], 0.99)) == (51.0, 100.0, 7.0)
