@@ -20,6 +20,8 @@ from tidegate.errors import TidegateError
 # Command name: its module in this folder. The order is that of `tidegate --help`.
 COMMANDS = {
     "serve": "serve",
+    "pub": "pub",
+    "sub": "sub",
     "bench": "bench",
     "check-config": "check_config",
     "doctor": "doctor",

@@ -1,9 +1,9 @@
 """The client's public face.
 
-    async with Client("mqtt://localhost") as client:
-        await client.subscribe("sensors/#", qos=1)
-        async for message in client.messages:
-            print(message.topic, message.text)
+async with Client("mqtt://localhost") as client:
+    await client.subscribe("sensors/#", qos=1)
+    async for message in client.messages:
+        print(message.topic, message.text)
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ class Client:
     Every `timeout` is in seconds; None means no limit, absent means `operation_timeout` of the options.
     """
 
-    def __init__(
-        self, address: str | Endpoint, options: ClientOptions | None = None, **changes: Any
-    ) -> None:
+    def __init__(self, address: str | Endpoint, options: ClientOptions | None = None, **changes: Any) -> None:
         self.endpoint = parse_address(address) if isinstance(address, str) else address
         self.options = replace(options or ClientOptions(), **changes)
         self._connection = Connection(self.endpoint, self.options)

@@ -51,9 +51,7 @@ class Refused(ClientError):
         self.reason_code = reason_code
         self.reason_string: str = (properties or {}).get(Property.REASON_STRING, "")
         explanation = f" ({self.reason_string})" if self.reason_string else ""
-        super().__init__(
-            f"{what}: {describe(reason_code)}{explanation}", hint=_HINTS.get(reason_code, "")
-        )
+        super().__init__(f"{what}: {describe(reason_code)}{explanation}", hint=_HINTS.get(reason_code, ""))
 
 
 class ConnectRefused(Refused):

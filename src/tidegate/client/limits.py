@@ -32,9 +32,7 @@ class ServerLimits:
     def of(cls, connack: Connack, options: ClientOptions, client_id: str) -> ServerLimits:
         given = connack.properties
         return cls(
-            receive_maximum=min(
-                given.get(Property.RECEIVE_MAXIMUM, 65_535), options.effective_max_in_flight
-            ),
+            receive_maximum=min(given.get(Property.RECEIVE_MAXIMUM, 65_535), options.effective_max_in_flight),
             maximum_qos=given.get(Property.MAXIMUM_QOS, 2),
             retain_available=bool(given.get(Property.RETAIN_AVAILABLE, 1)),
             maximum_packet_size=given.get(Property.MAXIMUM_PACKET_SIZE),

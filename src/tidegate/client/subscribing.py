@@ -152,6 +152,6 @@ def _finish(request: Request, codes: list[int]) -> None:
 def _fail(request: Request, error: Exception) -> None:
     if request.waiter is None:
         # Losing a subscription must not go unnoticed when nobody asked for it just now.
-        log.warning("a subscription could not be restored: %s", error)
+        log.warning("a subscription could not be restored", extra={"error": str(error)})
     elif not request.waiter.done():
         request.waiter.set_exception(error)

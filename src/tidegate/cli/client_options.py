@@ -1,0 +1,191 @@
+"""Options of the commands that are MQTT clients: mosquitto's letters where it has one, and what they mean.
+
+`-h` is help here, as everywhere in Tidegate, so the host is `-H`.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tidegate.client import Client, Will
+
+VERSIONS = {"5": 5, "mqttv5": 5, "3.1.1": 4, "311": 4, "4": 4, "mqttv311": 4}
+SIGTERM_STATUS = 128 + signal.SIGTERM
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        "-L",
+        envvar="TIDEGATE_URL",
+        help="mqtt://host:port, mqtts://…, ws://host:port/path, wss://… or unix:/path.",
+    ),
+]
+Host = Annotated[str | None, typer.Option("--host", "-H", help="Server, unless --url. Default localhost.")]
+Port = Annotated[int | None, typer.Option("--port", "-p", min=1, max=65_535, help="Default 1883, or 8883.")]
+ClientId = Annotated[str, typer.Option("--id", "-i", help="Client identifier. Default: from the server.")]
+Username = Annotated[str | None, typer.Option("--username", "-u", envvar="TIDEGATE_USERNAME")]
+Password = Annotated[
+    str | None,
+    typer.Option(
+        "--password", "-P", help="Others can see it in the list of processes: prefer one of the next."
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(help="First line of this file is the password; so is the variable TIDEGATE_PASSWORD."),
+]
+Version = Annotated[str, typer.Option("--protocol-version", "-V", help="5 or 3.1.1.")]
+KeepAlive = Annotated[int, typer.Option("--keep-alive", "-k", min=0, max=65_535, help="Seconds.")]
+ConnectTimeout = Annotated[float, typer.Option(min=0.1, help="Seconds until the connection must be open.")]
+CaFile = Annotated[
+    Path | None, typer.Option("--cafile", help="Trust these authorities, not the system's; implies --tls.")
+]
+CertFile = Annotated[Path | None, typer.Option("--cert", help="Client certificate, a PEM file.")]
+KeyFile = Annotated[Path | None, typer.Option("--key", help="Its private key.")]
+Tls = Annotated[bool, typer.Option("--tls", help="Use TLS with --host.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Do not check the server's certificate.")]
+WillTopic = Annotated[str | None, typer.Option(help="Where the server speaks for us if we vanish.")]
+WillPayload = Annotated[str, typer.Option(help="What it says.")]
+WillQos = Annotated[int, typer.Option(min=0, max=2)]
+WillRetain = Annotated[bool, typer.Option("--will-retain")]
+Pairs = Annotated[
+    list[str] | None, typer.Option("--user-property", "-D", metavar="NAME=VALUE", help="May be repeated.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No words about errors; the exit status tells.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where and how to connect, as the command line says."""
+
+    url: str | None
+    host: str | None
+    port: int | None
+    client_id: str
+    username: str | None
+    password: str | None
+    password_file: Path | None
+    protocol_version: str
+    keep_alive: int
+    connect_timeout: float
+    cafile: Path | None
+    cert: Path | None
+    key: Path | None
+    tls: bool
+    insecure: bool
+    will_topic: str | None = None
+    will_payload: str = ""
+    will_qos: int = 0
+    will_retain: bool = False
+
+    def client(self, **options: Any) -> "Client":
+        """A client for it; raises `TidegateError` or a usage error. To be called inside the running loop."""
+        from tidegate.client import Client
+        from tidegate.net.addresses import parse_address
+        from tidegate.net.tls import MQTT_ALPN, client_context
+
+        endpoint = parse_address(self._address())
+        context = None
+        if endpoint.tls:
+            alpn = ("http/1.1",) if endpoint.websocket else MQTT_ALPN
+            context = client_context(self.cafile, self.cert, self.key, insecure=self.insecure, alpn=alpn)
+        elif self.cert or self.key or self.insecure or (self.url and (self.tls or self.cafile)):
+            raise typer.BadParameter(f"{endpoint} has no TLS; use mqtts:// or wss://")
+        return Client(
+            endpoint,
+            client_id=self.client_id,
+            username=self.username,
+            password=self._secret(),
+            protocol_version=self._level(),
+            keep_alive=self.keep_alive,
+            connect_timeout=self.connect_timeout,
+            ssl=context,
+            will=self._will(),
+            **options,
+        )
+
+    def _address(self) -> str:
+        if self.url is not None and self.host is None and self.port is None:
+            return self.url
+        if self.url is not None and os.environ.get("TIDEGATE_URL") != self.url:
+            raise typer.BadParameter("give either --url or --host and --port")
+        from tidegate.net.addresses import DEFAULT_PORTS, join_host_port
+
+        scheme = "mqtts" if self.tls or self.cafile else "mqtt"
+        host = (self.host or "localhost").strip("[]")
+        return f"{scheme}://{join_host_port(host, self.port or DEFAULT_PORTS[scheme])}"
+
+    def _level(self) -> int:
+        try:
+            return VERSIONS[self.protocol_version.lower()]
+        except KeyError:
+            raise typer.BadParameter(f"protocol version {self.protocol_version!r}: use 5 or 3.1.1") from None
+
+    def _secret(self) -> str | None:
+        if self.password is not None:
+            return self.password
+        if self.password_file is not None:
+            try:
+                return self.password_file.read_text().partition("\n")[0]
+            except OSError as error:
+                raise typer.BadParameter(f"--password-file {self.password_file}: {error.strerror}") from None
+        # Without a user name the variable is for somebody else.
+        return os.environ.get("TIDEGATE_PASSWORD") if self.username is not None else None
+
+    def _will(self) -> "Will | None":
+        from tidegate.client import Will
+
+        if self.will_topic is None:
+            return None
+        return Will(
+            topic=self.will_topic,
+            payload=self.will_payload.encode(),
+            qos=self.will_qos,
+            retain=self.will_retain,
+        )
+
+
+def parse_pairs(texts: list[str] | None) -> tuple[tuple[str, str], ...]:
+    """User Properties out of NAME=VALUE."""
+    pairs = []
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"user property {text!r}: write NAME=VALUE")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def run(work: Coroutine[Any, Any, int]) -> int:
+    """Run a client to its end; Ctrl-C and SIGTERM cancel it, so that it still says goodbye to the server."""
+    import uvloop
+
+    was_terminated = False
+
+    async def guarded() -> int:
+        nonlocal was_terminated
+        task = asyncio.current_task()
+        assert task is not None
+
+        def terminate() -> None:
+            nonlocal was_terminated
+            was_terminated = True
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+        return await work
+
+    try:
+        return uvloop.run(guarded())
+    except asyncio.CancelledError:
+        if was_terminated:
+            return SIGTERM_STATUS
+        raise
