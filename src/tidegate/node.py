@@ -70,7 +70,9 @@ class Node:
     def _make_broker(self, settings: Settings) -> Broker:
         size = settings.limits.max_packet_size
         self._listeners = [make_listener(each, size) for each in settings.listeners]
-        return Broker(listeners=self._listeners, limits=settings.limits, features=settings.features)
+        return Broker(
+            listeners=self._listeners, limits=settings.limits, features=settings.features, name=settings.name
+        )
 
     async def start(self) -> None:
         """Listen; with `port_fallback`, the first listener moves to the next free port if its own is taken."""
@@ -80,16 +82,19 @@ class Node:
             try:
                 await self.broker.start()
                 break
-            except AddressInUse:
-                if not self._port_fallback or port == wanted + FALLBACK_PORTS - 1:
+            except AddressInUse as error:
+                is_first = error.address.endswith(f":{port}")
+                if not self._port_fallback or not is_first or port == wanted + FALLBACK_PORTS - 1:
                     raise
         if self._listeners[0].port != wanted:
-            log.warning("port taken, using the next free one", extra={"wanted": wanted, "port": self.broker.port})
+            log.warning(
+                "port taken, using the next free one", extra={"wanted": wanted, "port": self.broker.port}
+            )
         metrics = self.settings.metrics
         if metrics.port:
             try:
                 self.metrics_port, self._stop_metrics = serve_metrics(
-                    metrics.host, metrics.port, self.broker.statistics
+                    metrics.host, metrics.port, self.settings.name, self.broker.statistics
                 )
             except TidegateError:
                 await self.broker.stop(timeout=0)
@@ -109,7 +114,9 @@ class Node:
 
     def reload(self, settings: Settings) -> None:
         """Take new limits, features and certificates; what needs a restart is named in the log and left alone."""
-        for old, new, listener in zip(self.settings.listeners, settings.listeners, self._listeners, strict=False):
+        for old, new, listener in zip(
+            self.settings.listeners, settings.listeners, self._listeners, strict=False
+        ):
             if listener.tls is not None and new.certfile is not None and new.keyfile is not None:
                 make_listener(new, settings.limits.max_packet_size)  # raises before anything is changed
                 listener.tls.load_cert_chain(new.certfile, new.keyfile)

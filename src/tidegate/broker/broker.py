@@ -41,7 +41,9 @@ class Broker:
         features: Features | None = None,
         hooks: Hooks | None = None,
         random: Random | None = None,
+        name: str = "tidegate",
     ) -> None:
+        self.name = name
         self._listeners = tuple(listeners) if listeners is not None else (Listener(host=host, port=port),)
         self._limits = limits or Limits()
         self._features = features or Features()
@@ -61,7 +63,7 @@ class Broker:
     async def start(self) -> None:
         """Open every listener; if one fails, the others are closed again."""
         self._core = core = Core(
-            asyncio.get_running_loop(), self._limits, self._features, self._hooks, self._random
+            asyncio.get_running_loop(), self._limits, self._features, self._hooks, self._random, self.name
         )
         try:
             for listener in self._listeners:
@@ -94,7 +96,7 @@ class Broker:
         core.stop()
         deadline = core.now() + timeout
         while core.closing and core.now() < deadline:
-            await asyncio.sleep(DRAIN_POLL)  # at shutdown only; transports have no event for "all closed"
+            await asyncio.sleep(DRAIN_POLL)
         core.close()
         for listening in self._listening:
             await listening.wait_closed()

@@ -26,7 +26,17 @@ from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
 from tidegate.mqtt.errors import MalformedPacket, MQTTError, PacketTooLarge, ProtocolError
-from tidegate.mqtt.packets import Auth, Disconnect, PacketType, Puback, Pubcomp, Pubrec, Pubrel, Subscribe, Unsubscribe
+from tidegate.mqtt.packets import (
+    Auth,
+    Disconnect,
+    PacketType,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Unsubscribe,
+)
 from tidegate.mqtt.properties import Properties, Property
 
 if TYPE_CHECKING:
@@ -63,13 +73,46 @@ class Connection(asyncio.Protocol):
     """One network connection after its CONNECT was accepted."""
 
     __slots__ = (
-        "aliases_in", "aliases_out", "chunks", "close_reason", "core", "exchange", "have", "held", "held_bytes",
-        "is_closing", "is_reading", "keep_alive", "last_seen", "listener", "max_packet_out", "more", "need",
-        "alias_max_out", "auth_method", "feeds", "peer", "problem_information", "read_epoch", "routes", "session",
-        "transport", "username", "v5", "version",
+        "alias_max_out",
+        "aliases_in",
+        "aliases_out",
+        "auth_method",
+        "chunks",
+        "close_reason",
+        "core",
+        "exchange",
+        "feeds",
+        "have",
+        "held",
+        "held_bytes",
+        "is_closing",
+        "is_reading",
+        "keep_alive",
+        "last_seen",
+        "listener",
+        "max_packet_out",
+        "more",
+        "need",
+        "peer",
+        "problem_information",
+        "read_epoch",
+        "routes",
+        "session",
+        "transport",
+        "username",
+        "v5",
+        "version",
     )  # fmt: skip
 
-    def __init__(self, core: Core, transport: asyncio.Transport, session: Session, version: int, peer: str, listener: Listener) -> None:
+    def __init__(
+        self,
+        core: Core,
+        transport: asyncio.Transport,
+        session: Session,
+        version: int,
+        peer: str,
+        listener: Listener,
+    ) -> None:
         self.core = core
         self.transport = transport
         self.session = session

@@ -37,7 +37,13 @@ class Core:
     """The state of one node."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, limits: Limits, features: Features, hooks: Hooks, random: Random
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        features: Features,
+        hooks: Hooks,
+        random: Random,
+        name: str,
     ) -> None:
         self.loop = loop
         self.now: Callable[[], float] = loop.time
@@ -45,6 +51,7 @@ class Core:
         self.features = features
         self.hooks = hooks
         self.random = random
+        self.name = name
         self.authorise = hooks.authoriser
         self.publish_observers = hooks.publish_observers
         self.session_observers = hooks.session_observers
@@ -57,7 +64,9 @@ class Core:
         self.retained = Retained(limits.max_retained, self.now)
         self.sessions: dict[str, Session] = {}
         self.connections: set[Connection] = set()
-        self.handshakes: dict[Handshake, float] = {}  # in order of arrival, so the sweep stops at the first young one
+        self.handshakes: dict[
+            Handshake, float
+        ] = {}  # in order of arrival, so the sweep stops at the first young one
         self.partial: dict[Connection, float] = {}  # connections with an incomplete packet, since when
         self.blocked: dict[Connection, float] = {}  # connections whose socket is full, since when
         self.closing: dict[Connection, float] = {}
@@ -154,7 +163,9 @@ class Core:
         self.counters.count_close(why)
         session = conn.session
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("client disconnected", extra={"client": session.client_id, "why": str(why), "text": text})
+            log.debug(
+                "client disconnected", extra={"client": session.client_id, "why": str(why), "text": text}
+            )
         if session.conn is not conn:
             return
         session.detach()
@@ -176,7 +187,11 @@ class Core:
                 self.publish_will(session)
 
     def _expire(self, session: Session, epoch: int) -> None:
-        if session.epoch == epoch and session.conn is None and self.sessions.get(session.client_id) is session:
+        if (
+            session.epoch == epoch
+            and session.conn is None
+            and self.sessions.get(session.client_id) is session
+        ):
             self.counters.sessions_expired += 1
             self.end_session(session)
 

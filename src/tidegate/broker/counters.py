@@ -7,10 +7,10 @@ class Counters:
     """Totals since start, except `queued_messages`, which is the present number."""
 
     __slots__ = (
-        "bytes_received", "bytes_sent", "closes", "connections_maximum", "connections_total", "connects_refused", "dropped",
-        "expired", "messages_received", "protocol_errors", "publish_bytes_received", "publish_denied", "publish_held",
-        "publish_received", "publish_refused", "publish_sent", "queued_messages", "sessions_expired", "subscribe_denied",
-        "too_large",
+        "bytes_received", "bytes_sent", "closes", "connections_maximum", "connections_total",
+        "connects_refused", "dropped", "expired", "messages_received", "protocol_errors",
+        "publish_bytes_received", "publish_denied", "publish_held", "publish_received", "publish_refused",
+        "publish_sent", "queued_messages", "sessions_expired", "subscribe_denied", "too_large",
     )  # fmt: skip
 
     def __init__(self) -> None:

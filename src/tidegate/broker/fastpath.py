@@ -83,7 +83,11 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
         message: Message | None = None
         for target in targets:
             inflight = target.inflight
-            if target.pending is None and len(inflight) < target.quota and (target.queued or target.make_ready()):
+            if (
+                target.pending is None
+                and len(inflight) < target.quota
+                and (target.queued or target.make_ready())
+            ):
                 number = target.next_pid
                 while number in inflight:
                     number = number + 1 if number < 65_535 else 1

@@ -35,7 +35,16 @@ log = logging.getLogger("tidegate.broker")
 class Handshake(asyncio.Protocol):
     """From accept to CONNACK."""
 
-    __slots__ = ("_authenticating", "_buffer", "_connect", "_exchange", "core", "listener", "peer", "transport")
+    __slots__ = (
+        "_authenticating",
+        "_buffer",
+        "_connect",
+        "_exchange",
+        "core",
+        "listener",
+        "peer",
+        "transport",
+    )
 
     def __init__(self, core: Core, listener: Listener) -> None:
         self.core = core
@@ -182,7 +191,10 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.RETAIN_NOT_SUPPORTED
             if will.topic.startswith(("$SYS/", "$share/")):
                 return ReasonCode.TOPIC_NAME_INVALID
-        if connect.client_id not in self.core.sessions and len(self.core.sessions) >= self.core.limits.max_sessions:
+        if (
+            connect.client_id not in self.core.sessions
+            and len(self.core.sessions) >= self.core.limits.max_sessions
+        ):
             return ReasonCode.QUOTA_EXCEEDED
         return ReasonCode.SUCCESS
 
@@ -240,7 +252,9 @@ class Handshake(asyncio.Protocol):
                 Auth(
                     reason_code=ReasonCode.CONTINUE_AUTHENTICATION,
                     properties={
-                        Property.AUTHENTICATION_METHOD: self._connect.properties[Property.AUTHENTICATION_METHOD],
+                        Property.AUTHENTICATION_METHOD: self._connect.properties[
+                            Property.AUTHENTICATION_METHOD
+                        ],
                         Property.AUTHENTICATION_DATA: answer,
                     },
                 ),
@@ -313,7 +327,9 @@ class Handshake(asyncio.Protocol):
             conn.close(CloseReason.PROTOCOL_ERROR)
             return
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("client connected", extra={"client": client_id, "peer": self.peer, "version": conn.version})
+            log.debug(
+                "client connected", extra={"client": client_id, "peer": self.peer, "version": conn.version}
+            )
         if present:
             session.resume()
         self.transport = None
@@ -355,7 +371,9 @@ class Handshake(asyncio.Protocol):
             if not available:
                 reply[prop] = 0
         if asked.get(Property.REQUEST_RESPONSE_INFORMATION) and features.response_information:
-            reply[Property.RESPONSE_INFORMATION] = features.response_information.replace("%c", conn.session.client_id)
+            reply[Property.RESPONSE_INFORMATION] = features.response_information.replace(
+                "%c", conn.session.client_id
+            )
         method = asked.get(Property.AUTHENTICATION_METHOD)
         if method is not None:
             conn.auth_method = method
@@ -379,5 +397,3 @@ def _will(connect: Connect, client_id: str) -> Will | None:
         given.topic.encode(), given.payload, given.qos, given.retain, bare_properties(props), None, client_id
     )
     return Will(message=message, delay=delay, expiry=expiry)
-
-

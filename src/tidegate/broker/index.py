@@ -60,7 +60,9 @@ class Target:
         self.qos = max(s.qos for s in subscriptions)
         self.retain_as_published = any(s.retain_as_published for s in subscriptions)
         self.identifiers = tuple(s.identifier for s in subscriptions if s.identifier)
-        self.is_plain = not self.identifiers and session.is_plain and not any(s.no_local for s in subscriptions)
+        self.is_plain = (
+            not self.identifiers and session.is_plain and not any(s.no_local for s in subscriptions)
+        )
 
 
 class Route:
@@ -93,8 +95,12 @@ class Route:
         only_shared = shared and not targets
         members = [member for group in shared for member in group.members]
         is_plain = all(m.session.is_plain and not m.identifier for m in members)
-        self.groups4 = shared if only_shared and is_plain and all(m.session.version != 5 for m in members) else None
-        self.groups5 = shared if only_shared and is_plain and all(m.session.version == 5 for m in members) else None
+        self.groups4 = (
+            shared if only_shared and is_plain and all(m.session.version != 5 for m in members) else None
+        )
+        self.groups5 = (
+            shared if only_shared and is_plain and all(m.session.version == 5 for m in members) else None
+        )
 
 
 class _Level:
@@ -114,7 +120,17 @@ def has_wildcard(topic_filter: bytes) -> bool:
 class SubscriptionIndex:
     """All subscriptions of the node. `may_receive(session, topic)` removes recipients without the right."""
 
-    __slots__ = ("_exact", "_tree", "count", "epoch", "groups", "make_group", "may_receive", "routes", "shared_count")
+    __slots__ = (
+        "_exact",
+        "_tree",
+        "count",
+        "epoch",
+        "groups",
+        "make_group",
+        "may_receive",
+        "routes",
+        "shared_count",
+    )
 
     def __init__(self, make_group: Callable[[str, bytes], SharedGroup]) -> None:
         # A single subscription is stored bare: a dictionary for each of 1 000 000 topics would cost 232 bytes.

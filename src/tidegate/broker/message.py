@@ -26,8 +26,20 @@ def variable_byte_integer(value: int) -> bytes:
 class Message:
     """One PUBLISH as accepted. `expires` is on the loop's clock, None for never."""
 
-    __slots__ = ("expires", "head4", "head5", "payload", "properties", "publisher", "qos", "q0v4", "q0v5", "retain",
-                 "tail5", "topic")
+    __slots__ = (
+        "expires",
+        "head4",
+        "head5",
+        "payload",
+        "properties",
+        "publisher",
+        "q0v4",
+        "q0v5",
+        "qos",
+        "retain",
+        "tail5",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -125,6 +137,13 @@ class Message:
         else:
             middle = pid
         length = 2 + len(topic) + len(middle) + len(self.payload)
-        return b"".join((
-            bytes((first,)), variable_byte_integer(length), len(topic).to_bytes(2, "big"), topic, middle, self.payload
-        ))
+        return b"".join(
+            (
+                bytes((first,)),
+                variable_byte_integer(length),
+                len(topic).to_bytes(2, "big"),
+                topic,
+                middle,
+                self.payload,
+            )
+        )

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+import tidegate
 from tidegate.errors import TidegateError
 
 COUNTERS = {
@@ -58,15 +59,23 @@ class MetricsError(TidegateError):
 class BrokerCollector(Collector):
     """Reads the statistics at the moment somebody asks."""
 
-    def __init__(self, statistics: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, name: str, statistics: Callable[[], dict[str, Any]]) -> None:
+        self._name = name
         self._statistics = statistics
 
     def collect(self) -> Iterator[Metric]:
         values = self._statistics()
         for name, help_text in COUNTERS.items():
-            yield CounterMetricFamily(f"tidegate_{name.removesuffix('_total')}", help_text, value=values[name])
+            yield CounterMetricFamily(
+                f"tidegate_{name.removesuffix('_total')}", help_text, value=values[name]
+            )
         for name, help_text in GAUGES.items():
             yield GaugeMetricFamily(f"tidegate_{name}", help_text, value=values[name])
+        node = GaugeMetricFamily(
+            "tidegate_node", "Always 1; the labels name the node", labels=["name", "version"]
+        )
+        node.add_metric([self._name, tidegate.__version__], 1)
+        yield node
         closes = CounterMetricFamily("tidegate_closes", "Connections ended, by reason", labels=["reason"])
         for reason, count in dict(values["closes"]).items():
             closes.add_metric([str(reason)], count)
@@ -74,11 +83,11 @@ class BrokerCollector(Collector):
 
 
 def serve_metrics(
-    host: str, port: int, statistics: Callable[[], dict[str, Any]]
+    host: str, port: int, name: str, statistics: Callable[[], dict[str, Any]]
 ) -> tuple[int, Callable[[], None]]:
     """Serve /metrics; gives the port and the function that stops it."""
     registry = CollectorRegistry()
-    registry.register(BrokerCollector(statistics))
+    registry.register(BrokerCollector(name, statistics))
     ProcessCollector(registry=registry)
     try:
         server, thread = start_http_server(port, host, registry)

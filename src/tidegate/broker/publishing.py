@@ -291,7 +291,7 @@ def distribute(core: Core, message: Message, route: Route, sender: Session | Non
             if target.is_plain:
                 target.session.deliver(
                     message,
-                    qos if qos < target.qos else target.qos,
+                    qos if qos < target.qos else target.qos,  # noqa: FURB136 - half the price of min()
                     retain and target.retain_as_published,
                 )
             else:

@@ -64,7 +64,9 @@ class Session:
         self.inflight: dict[int, Delivery | RawDelivery | None] = {}  # None: PUBREC came, PUBREL was sent
         self.next_pid = 1
         self.quota = 0
-        self.unsent: deque[int] | None = None  # in flight, not yet re-sent on this connection for want of quota
+        self.unsent: deque[int] | None = (
+            None  # in flight, not yet re-sent on this connection for want of quota
+        )
         self.pending: deque[Delivery] | None = None
         self.pending_bytes = 0
         self.is_full = False
@@ -112,13 +114,13 @@ class Session:
 
     # -- any QoS --------------------------------------------------------------------------------------------
 
-    def deliver(self, message: Message, qos: int, retain: bool = False, identifiers: tuple[int, ...] = ()) -> None:
+    def deliver(
+        self, message: Message, qos: int, retain: bool = False, identifiers: tuple[int, ...] = ()
+    ) -> None:
         """Send or queue one message at the given QoS."""
         if qos == 0:
             self._deliver_qos0(message, retain, identifiers)
-        elif (
-            self.conn is None or self.paused or self.pending is not None or len(self.inflight) >= self.quota
-        ):
+        elif self.conn is None or self.paused or self.pending is not None or len(self.inflight) >= self.quota:
             if self.is_full and self.core.drops_for(self):
                 self.drop(1)
             else:
@@ -185,7 +187,9 @@ class Session:
         start = 2
         while head[start - 1] > 127:
             start += 1
-        payload = tail[1:] if self.version == 5 else tail  # the fast path takes no properties: their length is 0
+        payload = (
+            tail[1:] if self.version == 5 else tail
+        )  # the fast path takes no properties: their length is 0
         return Message(head[start + 2 :], payload, qos), qos, False, ()
 
     # -- the queue of QoS 1 and 2 ---------------------------------------------------------------------------

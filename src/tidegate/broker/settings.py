@@ -78,14 +78,22 @@ class Features:
     subscription_identifiers_available: bool = setting(True, "MQTT 5 subscription identifiers")
     allow_zero_length_client_id: bool = setting(True, "assign an identifier to clients that send none")
     server_keep_alive: int = setting(
-        0, "keep-alive imposed on MQTT 5 clients that ask for a longer one or none; 0: theirs rules",
-        minimum=0, maximum=65_535,
+        0,
+        "keep-alive imposed on MQTT 5 clients that ask for a longer one or none; 0: theirs rules",
+        minimum=0,
+        maximum=65_535,
     )
     max_session_expiry: int = setting(
-        4_294_967_295, "longest session expiry granted; 4294967295: for ever", minimum=0, maximum=4_294_967_295
+        4_294_967_295,
+        "longest session expiry granted; 4294967295: for ever",
+        minimum=0,
+        maximum=4_294_967_295,
     )
     persistent_session_expiry: int = setting(
-        4_294_967_295, "session expiry of 3.1.1 clients with clean session 0", minimum=0, maximum=4_294_967_295
+        4_294_967_295,
+        "session expiry of 3.1.1 clients with clean session 0",
+        minimum=0,
+        maximum=4_294_967_295,
     )
     response_information: str = setting(
         "", "prefix for response topics told to clients that ask; %c stands for the client identifier"

@@ -71,9 +71,9 @@ def _check(conn: Connection, request: packets.Subscription, identifier: int) -> 
         and topic_filter.encode() not in session.subscriptions
     ):
         return ReasonCode.QUOTA_EXCEEDED, "too many subscriptions"
-    if core.authorise is not None:
-        if not core.authorise.may_subscribe(conn, shared[1] if shared else topic_filter):
-            return ReasonCode.NOT_AUTHORIZED, ""
+    asked = shared[1] if shared else topic_filter
+    if core.authorise is not None and not core.authorise.may_subscribe(conn, asked):
+        return ReasonCode.NOT_AUTHORIZED, ""
     return min(request.qos, features.maximum_qos), ""
 
 
