@@ -243,7 +243,7 @@ def open_clients(
 ) -> None:
     """Connect and subscribe `clients`; raises ConnectionRefused, or LoadError after `deadline` s of silence.
 
-    At most `access.connect_rate` of them begin in a second, if that is not 0. On a loopback address the clients
+    At most `access.connect_rate` begin in a second, if that is not 0. On a loopback address the clients
     come from several source addresses, so that ports do not run out.
     """
     try:
