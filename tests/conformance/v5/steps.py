@@ -6,8 +6,12 @@ server handles what one client sends in order, so what is not there with the mar
 
 import time
 
-from tidegate.mqtt import Connack, Disconnect, Packet, Publish, ReasonCode
+from tests.conformance.v5.wire import subscribe
+from tidegate.mqtt import Connack, Disconnect, Publish, ReasonCode, Suback
 from tidegate.testing.raw import RawClient
+
+MALFORMED = ReasonCode.MALFORMED_PACKET
+PROTOCOL_ERROR = ReasonCode.PROTOCOL_ERROR
 
 
 def expect_disconnect(client: RawClient, *reason_codes: int) -> Disconnect:
@@ -29,6 +33,17 @@ def expect_refusal(client: RawClient, *reason_codes: int) -> Connack | None:
     assert not connack.session_present
     assert not client.inbox
     return connack
+
+
+def expect_filter_refused(client: RawClient, topic_filter: bytes | str) -> None:
+    """A bad filter may be refused in SUBACK or with the connection."""
+    client.send_bytes(subscribe((topic_filter, 0), identifier=1))
+    packet = client.receive()
+    if isinstance(packet, Suback):
+        assert packet.reason_codes == [ReasonCode.TOPIC_FILTER_INVALID]
+    else:
+        client.inbox.appendleft(packet)
+        expect_disconnect(client, MALFORMED, PROTOCOL_ERROR, ReasonCode.TOPIC_FILTER_INVALID)
 
 
 def messages_besides_marker(
@@ -56,14 +71,6 @@ def payloads(packets: list[Publish]) -> list[bytes]:
     return [packet.payload for packet in packets]
 
 
-def kinds(packets: list[Packet]) -> list[str]:
-    return [type(packet).__name__ for packet in packets]
-
-
 def pass_time(seconds: float) -> None:
     """Let an interval of the protocol run out: the passing of time is what is tested, nothing is awaited."""
     time.sleep(seconds)
-
-
-MALFORMED = ReasonCode.MALFORMED_PACKET
-PROTOCOL_ERROR = ReasonCode.PROTOCOL_ERROR

@@ -4,11 +4,10 @@ import pytest
 
 from tests.conformance.conftest import BrokerWith
 from tests.conformance.v5.conftest import Join
+from tests.conformance.v5.rights import ReadOnly
 from tests.conformance.v5.steps import MALFORMED, PROTOCOL_ERROR, expect_disconnect
 from tests.conformance.v5.wire import receive_frames
-from tidegate.broker.connection import Connection
 from tidegate.broker.hooks import Hooks
-from tidegate.broker.session import Session
 from tidegate.mqtt import (
     Property,
     Puback,
@@ -21,19 +20,6 @@ from tidegate.mqtt import (
 
 SMALL = 24
 """A Maximum Packet Size with room for a bare answer and for no explanation."""
-
-
-class ReadOnly:
-    """Nobody may publish."""
-
-    def may_publish(self, client: Connection, topic: str) -> bool:
-        return False
-
-    def may_subscribe(self, client: Connection, topic_filter: str) -> bool:
-        return True
-
-    def may_receive(self, session: Session, topic: str) -> bool:
-        return True
 
 
 def test_MQTT_3_4_2_1_puback_has_a_puback_reason_code(join: Join, topic: str) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from tests.conformance.conftest import BrokerWith
 from tests.conformance.v5.conftest import Join
+from tests.conformance.v5.rights import ReadOnly
 from tests.conformance.v5.steps import collect, messages_besides_marker, pass_time, payloads
-from tests.conformance.v5.test_acknowledgements import ReadOnly
 from tidegate.broker.hooks import Hooks
 from tidegate.mqtt import (
     Property,

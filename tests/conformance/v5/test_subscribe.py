@@ -4,6 +4,7 @@ import pytest
 
 from tests.conformance.conftest import BrokerWith
 from tests.conformance.v5.conftest import Join
+from tests.conformance.v5.rights import NoSecrets
 from tests.conformance.v5.steps import (
     MALFORMED,
     PROTOCOL_ERROR,
@@ -11,27 +12,12 @@ from tests.conformance.v5.steps import (
     messages_besides_marker,
 )
 from tests.conformance.v5.wire import frame, prefixed, receive_frames, subscribe
-from tidegate.broker.connection import Connection
 from tidegate.broker.hooks import Hooks
-from tidegate.broker.session import Session
 from tidegate.mqtt import Property, Publish, ReasonCode, Suback, Subscription
 from tidegate.mqtt.packets import Subscribe
 
 SMALL = 24
 """A Maximum Packet Size with room for a bare answer and for no explanation."""
-
-
-class NoSecrets:
-    """Subscriptions to `secret` are not allowed."""
-
-    def may_publish(self, client: Connection, topic: str) -> bool:
-        return True
-
-    def may_subscribe(self, client: Connection, topic_filter: str) -> bool:
-        return topic_filter != "secret"
-
-    def may_receive(self, session: Session, topic: str) -> bool:
-        return topic != "secret"
 
 
 @pytest.mark.parametrize("first_byte", [0x80, 0x81, 0x83, 0x86, 0x8A])
