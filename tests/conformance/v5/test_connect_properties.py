@@ -94,6 +94,23 @@ def test_MQTT_3_1_2_25_a_message_too_large_for_the_client_counts_as_delivered(jo
     assert client.barrier() == []
 
 
+def test_MQTT_3_1_2_25_a_message_too_large_to_be_sent_again_counts_as_delivered(
+    join: Join, topic: str
+) -> None:
+    keep = {Property.SESSION_EXPIRY_INTERVAL: 60}
+    client = join("device", properties=keep)
+    client.subscribe(topic, qos=1)
+    publisher = join("publisher")
+    publisher.publish(topic, bytes(200), qos=1)
+    client.expect(Publish)
+    client.close()
+    small = {**keep, Property.MAXIMUM_PACKET_SIZE: 100, Property.RECEIVE_MAXIMUM: 1}
+    client = join("device", clean_start=False, properties=small)
+    publisher.publish(topic, b"fits", qos=1)
+    client.acknowledge(client.expect(Publish, payload=b"fits"))
+    assert client.barrier() == []
+
+
 def test_MQTT_3_1_2_25_another_subscriber_still_gets_the_large_message(join: Join, topic: str) -> None:
     small = join("small", properties={Property.MAXIMUM_PACKET_SIZE: 128})
     large = join("large")

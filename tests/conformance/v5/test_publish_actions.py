@@ -131,6 +131,24 @@ def test_MQTT_3_3_4_7_acknowledged_messages_do_not_count_towards_receive_maximum
     assert client.barrier() == []
 
 
+def test_MQTT_3_3_4_7_a_message_sent_again_after_a_reconnect_counts_once(
+    broker_with: BrokerWith, join: Join
+) -> None:
+    server = broker_with(receive_maximum=1)
+    keep = {Property.SESSION_EXPIRY_INTERVAL: 60}
+    client = join("device", to=server, properties=keep)
+    client.send(Publish(topic="t", qos=2, packet_identifier=9))
+    client.expect(Pubrec, packet_identifier=9)
+    client.close()
+    client = join("device", to=server, clean_start=False, properties=keep)
+    client.send(Publish(topic="t", qos=2, packet_identifier=9, dup=True))
+    client.expect(Pubrec, packet_identifier=9)
+    client.send(Pubrel(packet_identifier=9))
+    client.expect(Pubcomp, packet_identifier=9, reason_code=ReasonCode.SUCCESS)
+    client.publish("t", qos=2)
+    assert client.barrier() == []
+
+
 def test_MQTT_3_3_4_8_packets_other_than_publish_are_answered_at_receive_maximum(
     broker_with: BrokerWith, join: Join
 ) -> None:

@@ -89,6 +89,21 @@ def test_MQTT_3_3_2_5_an_expired_message_is_not_delivered(join: Join, topic: str
     assert device.barrier() == []
 
 
+def test_MQTT_3_3_2_5_a_message_that_expires_while_it_waits_for_quota_is_not_delivered(
+    join: Join, topic: str
+) -> None:
+    client = join("subscriber", properties={Property.RECEIVE_MAXIMUM: 1})
+    client.subscribe(topic, qos=1)
+    publisher = join("publisher")
+    publisher.publish(topic, b"sent", qos=1)
+    publisher.publish(topic, b"waits", qos=1, properties={Property.MESSAGE_EXPIRY_INTERVAL: 1})
+    publisher.publish(topic, b"last", qos=1)
+    message = client.expect(Publish, payload=b"sent")
+    client.expect_nothing(1.2)
+    client.acknowledge(message)
+    client.expect(Publish, payload=b"last")
+
+
 def test_MQTT_3_3_2_5_an_expired_retained_message_is_gone(join: Join, topic: str) -> None:
     client = join()
     client.publish(topic, b"x", qos=1, retain=True, properties={Property.MESSAGE_EXPIRY_INTERVAL: 1})

@@ -45,6 +45,15 @@ def test_MQTT_4_1_0_2_a_session_is_discarded_when_its_expiry_has_passed(
     assert messages_besides_marker(client, f"{topic}/marker") == []
 
 
+def test_MQTT_4_1_0_2_a_client_may_prolong_its_session_when_it_leaves(
+    join: Join, dial: Dial, unique: Callable[[str], str]
+) -> None:
+    client = join("device", properties={Property.SESSION_EXPIRY_INTERVAL: 1})
+    client.disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 60})
+    pass_time(1.5)
+    assert dial().connect(unique("device"), clean_start=False).session_present
+
+
 def test_MQTT_4_1_0_2_a_session_without_expiry_ends_with_its_connection(
     join: Join, dial: Dial, unique: Callable[[str], str]
 ) -> None:

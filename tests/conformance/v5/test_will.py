@@ -87,6 +87,36 @@ def test_MQTT_3_1_2_8_a_delayed_will_does_not_outlive_its_session(join: Join, to
     watcher.expect(Publish, topic=f"{topic}/will")
 
 
+def test_MQTT_3_1_2_8_a_delayed_will_is_published_when_clean_start_ends_its_session(
+    join: Join, topic: str
+) -> None:
+    watcher = join("watcher")
+    watcher.subscribe(f"{topic}/will")
+    will = will_on(topic, properties={Property.WILL_DELAY_INTERVAL: 600})
+    join("device", will=will, properties={Property.SESSION_EXPIRY_INTERVAL: 600}).close()
+    join("device", clean_start=True)
+    watcher.expect(Publish, topic=f"{topic}/will")
+
+
+@pytest.mark.parametrize("reason_code", [0x80, 0x81, 0x93, 0x98])
+def test_MQTT_3_1_2_8_the_will_is_published_when_the_client_leaves_with_an_error(
+    join: Join, topic: str, reason_code: int
+) -> None:
+    watcher = join("watcher")
+    watcher.subscribe(f"{topic}/will")
+    join("device", will=will_on(topic)).disconnect(reason_code)
+    watcher.expect(Publish, topic=f"{topic}/will")
+
+
+def test_MQTT_3_1_2_8_a_take_over_publishes_a_will_without_delay(join: Join, topic: str) -> None:
+    watcher = join("watcher")
+    watcher.subscribe(f"{topic}/will")
+    keep: Properties = {Property.SESSION_EXPIRY_INTERVAL: 60}
+    join("device", will=will_on(topic), properties=keep)
+    join("device", clean_start=False, properties=keep)
+    watcher.expect(Publish, topic=f"{topic}/will")
+
+
 @pytest.mark.parametrize(
     "payload",
     [
@@ -175,6 +205,18 @@ def test_MQTT_3_1_3_9_a_reconnect_within_the_will_delay_cancels_the_will(join: J
     will = will_on(topic, properties={Property.WILL_DELAY_INTERVAL: 1})
     join("device", will=will, properties=keep).close()
     join("device", clean_start=False, properties=keep)
+    pass_time(1.3)
+    assert messages_besides_marker(watcher, f"{topic}/marker") == []
+
+
+def test_MQTT_3_1_3_9_a_take_over_cancels_a_delayed_will(join: Join, topic: str) -> None:
+    watcher = join("watcher")
+    watcher.subscribe(f"{topic}/#")
+    keep: Properties = {Property.SESSION_EXPIRY_INTERVAL: 60}
+    will = will_on(topic, properties={Property.WILL_DELAY_INTERVAL: 1})
+    first = join("device", will=will, properties=keep)
+    join("device", clean_start=False, properties=keep)
+    expect_disconnect(first, ReasonCode.SESSION_TAKEN_OVER)
     pass_time(1.3)
     assert messages_besides_marker(watcher, f"{topic}/marker") == []
 
