@@ -267,6 +267,7 @@ class Client:
             "messages_dropped": connection.dropped,
             "messages_waiting": len(connection.inbox),
             "acknowledgements_owed": len(session.receiver),
+            "over_receive_maximum": session.receiver.over_receive_maximum,
             "publishes_open": len(session.publisher),
             "requests_open": len(connection.calls),
             "responses_late": connection.calls.late,

@@ -114,7 +114,7 @@ class Connection:
 
         Without the second half an application that publishes while it handles a message would wait for a
         PUBACK that stands in line behind messages nobody takes. While it applies, QoS 0 messages that do not
-        fit are dropped and counted; QoS 1 and 2 always fit, by Receive Maximum.
+        fit are dropped and counted; QoS 1 and 2 never are, Receive Maximum bounds them.
         """
         link = self._link
         if link is None:

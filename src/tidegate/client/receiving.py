@@ -2,7 +2,8 @@
 
 An acknowledgement is sent when the application has taken a message (or says so itself), not when it arrives.
 So the server's quota, our Receive Maximum, bounds what waits in this process, and what a crash loses is sent
-again.
+again. A server that ignores the quota (Mosquitto 2.0.11 does, once a queue has built up) is counted, not
+disconnected: reading stops while the application's queue is full, which bounds it as well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class Receiver:
         self._inbound = Inbound()
         self._aliases = IncomingAliases(0)
         self._connection = 0
+        self._receive_maximum = 0
+        self.over_receive_maximum = 0
+        """Messages a server sent although our Receive Maximum was used up."""
         # Unanswered, or answered behind one that is not: answers leave from the front only.
         self._owed: dict[int, deque[Receipt]] = {1: deque(), 2: deque()}
 
@@ -42,7 +46,8 @@ class Receiver:
                     self._inbound.release(receipt.packet_identifier)
         else:
             self._inbound.clear()
-        self._inbound.reconnect(receive_maximum)
+        self._inbound.reconnect()
+        self._receive_maximum = receive_maximum
         self._aliases = IncomingAliases(alias_maximum)
         self._connection += 1
         self._owed = {1: deque(), 2: deque()}
@@ -62,6 +67,8 @@ class Receiver:
                 self._wire.send(Pubrec(packet_identifier=packet.packet_identifier))
                 return None
             self._owed[packet.qos].append(receipt)
+            if len(self) > self._receive_maximum:
+                self.over_receive_maximum += 1
         return Message(
             topic=topic,
             payload=packet.payload,

@@ -34,7 +34,7 @@ from tidegate.mqtt import (
     Subscribe,
     Subscription,
 )
-from tidegate.mqtt.errors import PacketTooLarge, ReceiveMaximumExceeded, TopicAliasInvalid
+from tidegate.mqtt.errors import PacketTooLarge, TopicAliasInvalid
 
 
 class Answer:
@@ -311,12 +311,12 @@ def test_a_resumed_session_delivers_again_what_was_not_acknowledged() -> None:
     assert bench.take_sent() == []
 
 
-def test_more_than_our_receive_maximum_ends_the_connection() -> None:
+def test_more_than_our_receive_maximum_is_delivered_and_counted() -> None:
     bench = Bench(receive_maximum=2).connect()
-    for identifier in (1, 2):
+    for identifier in (1, 2, 3):
         bench.session.on_packet(Publish(topic="t", qos=1, packet_identifier=identifier))
-    with pytest.raises(ReceiveMaximumExceeded):
-        bench.session.on_packet(Publish(topic="t", qos=1, packet_identifier=3))
+    assert len(bench.messages) == 3
+    assert bench.session.receiver.over_receive_maximum == 1
 
 
 def test_aliases_are_used_within_the_servers_maximum_and_forgotten_with_the_connection() -> None:
