@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Self
 
@@ -15,6 +16,9 @@ from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.settings import Features, Limits
+from tidegate.broker.store import Store, StoreSettings
+from tidegate.broker.store.recovery import open_file, restore
+from tidegate.broker.store.store import FILE_NAME
 from tidegate.broker.sys_topics import SysTopics
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.mqtt.topics import validate_topic_name
@@ -27,7 +31,9 @@ DRAIN_POLL = 0.02
 class Broker:
     """One MQTT broker on the running event loop.
 
-    Without `listeners` it listens on `host` and `port` for plain MQTT; port 0 picks a free one (see `port`).
+    With `data`, a folder, persistent sessions, queues and retained messages survive the process; without it they
+    are in memory only. Without `listeners` it listens on `host` and `port` for plain MQTT; port 0 picks a free one
+    (see `port`).
     `random` is the only source of randomness; give a seeded one for repeatable runs.
     """
 
@@ -42,8 +48,12 @@ class Broker:
         hooks: Hooks | None = None,
         random: Random | None = None,
         name: str = "tidegate",
+        data: Path | str | None = None,
+        store: StoreSettings | None = None,
     ) -> None:
         self.name = name
+        self._data = None if data is None else Path(data)
+        self._store_settings = store or StoreSettings()
         self._listeners = tuple(listeners) if listeners is not None else (Listener(host=host, port=port),)
         self._limits = limits or Limits()
         self._features = features or Features()
@@ -66,6 +76,8 @@ class Broker:
             asyncio.get_running_loop(), self._limits, self._features, self._hooks, self._random, self.name
         )
         try:
+            if self._data is not None:
+                await self._open_store(core, self._data)
             for listener in self._listeners:
                 self._listening.append(
                     await listen(
@@ -83,6 +95,14 @@ class Broker:
         if self._features.sys_interval:
             self._sys = SysTopics(core, self._features.sys_interval)
 
+    async def _open_store(self, core: Core, folder: Path) -> None:
+        lock, reader = await asyncio.to_thread(open_file, folder / FILE_NAME)
+        store = Store(folder, self._store_settings)
+        store.open(core.loop, reader, lock)
+        core.store = store
+        restore(core, store, reader)
+        core.retained.on_change = store.retain
+
     async def stop(self, *, timeout: float = 5.0) -> None:
         """Stop listening, tell clients (0x8B), let them take what was sent, close what is left at the deadline."""
         core = self._core
@@ -98,6 +118,8 @@ class Broker:
         while core.closing and core.now() < deadline:
             await asyncio.sleep(DRAIN_POLL)
         core.close()
+        if core.store is not None:
+            await asyncio.to_thread(core.store.close, timeout)
         for listening in self._listening:
             await listening.wait_closed()
         self._listening.clear()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.broker import fastpath, publishing, reauthentication, subscribing
 from tidegate.broker.message import Message
-from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.codes import LEGAL, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
 from tidegate.mqtt.errors import MalformedPacket, MQTTError, PacketTooLarge, ProtocolError
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tidegate.broker.index import Route
     from tidegate.broker.listener import Listener
     from tidegate.broker.session import Session
+    from tidegate.broker.store.batch import Batch
 
 TURN_BYTES = 65_536  # about 700 small packets, 1 ms
 ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
@@ -88,6 +89,7 @@ class Connection(asyncio.Protocol):
         "is_closing",
         "is_reading",
         "keep_alive",
+        "last_batch",
         "last_seen",
         "listener",
         "max_packet_out",
@@ -142,6 +144,7 @@ class Connection(asyncio.Protocol):
         self.auth_method: str | None = None
         self.exchange: Exchange | None = None
         self.feeds: deque[Iterator[None]] | None = None
+        self.last_batch: Batch | None = None  # what its last acknowledgement waits for
 
     # -- bytes in -------------------------------------------------------------------------------------------
 
@@ -290,8 +293,7 @@ class Connection(asyncio.Protocol):
                         continue
                 if first & 0xF0 == 0x30:
                     if not publishing.on_publish(self, data, pos, first, body, end):
-                        self._hold(data[pos:])
-                        return b""
+                        return self._hold(data[pos:])
                 else:
                     self._control(first, data[body:end])
                     if self.is_closing:
@@ -368,7 +370,7 @@ class Connection(asyncio.Protocol):
                 pid = packet.packet_identifier.to_bytes(2, "big")
                 if session.on_pubrec(packet.packet_identifier, packet.reason_code >= 0x80):
                     if packet.reason_code < 0x80:
-                        session.write(b"\x62\x02" + pid)
+                        publishing.answer(self, b"\x62\x02" + pid, waits=session.durable is not None)
                 elif self.v5:
                     if packet.reason_code < 0x80:
                         session.write(b"\x62\x03" + pid + b"\x92")
@@ -399,17 +401,17 @@ class Connection(asyncio.Protocol):
             if session.expiry == 0 and expiry != 0:
                 raise ProtocolError("DISCONNECT may not set a session expiry where CONNECT had none")
             session.expiry = min(expiry, self.core.features.max_session_expiry)
-        if packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
-            session.will = None  # [MQTT5-3.14.4-3]
+        if packet.reason_code == ReasonCode.NORMAL_DISCONNECTION:
+            self.core.set_will(session, None)  # [MQTT5-3.14.4-3]
         self.close(CloseReason.CLIENT_DISCONNECTED, linger=False)
 
     # -- holding a publisher --------------------------------------------------------------------------------
 
-    def _hold(self, data: bytes) -> None:
+    def _hold(self, data: bytes) -> bytes:
         """Keep `data`, which begins with a PUBLISH that may not go on yet; serve what else is in it."""
         self.held = deque()
         self.held_bytes = 0
-        self._consume_held(data)
+        return self._consume_held(data)
 
     def _consume_held(self, data: bytes) -> bytes:
         """Split into packets: publishes wait (and a DISCONNECT behind them), all else is handled now."""
@@ -557,7 +559,10 @@ class Connection(asyncio.Protocol):
     def fail(self, error: MQTTError) -> None:
         """End the connection for what the client sent."""
         self.core.counters.protocol_errors += 1
-        self.close(CloseReason.PROTOCOL_ERROR, ReasonCode(error.reason_code), str(error))
+        code = ReasonCode(error.reason_code)
+        if code not in LEGAL[PacketType.DISCONNECT]:  # a second CONNECT with an unknown version, for example
+            code = ReasonCode.PROTOCOL_ERROR
+        self.close(CloseReason.PROTOCOL_ERROR, code, str(error))
 
     def close(
         self,

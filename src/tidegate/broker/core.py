@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from tidegate import flow
 from tidegate.broker.alarms import TICK, Alarms, KeepAlive
 from tidegate.broker.connection import CloseReason, Connection
 from tidegate.broker.counters import Counters
+from tidegate.broker.durable import Durable
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Authoriser, Hooks
 from tidegate.broker.index import SubscriptionIndex
@@ -25,6 +26,8 @@ from tidegate.broker.retained import Retained
 from tidegate.broker.session import NEVER, Session
 from tidegate.broker.settings import Features, Limits, QueueFull
 from tidegate.broker.shared import SharedGroup
+from tidegate.broker.store import Store
+from tidegate.broker.wills import Will
 from tidegate.mqtt.codes import ReasonCode
 
 log = logging.getLogger("tidegate.broker")
@@ -62,6 +65,7 @@ class Core:
         if hooks.authoriser is not None:
             self.index.may_receive = partial(_may_receive, hooks.authoriser)
         self.retained = Retained(limits.max_retained, self.now)
+        self.store: Store | None = None
         self.sessions: dict[str, Session] = {}
         self.connections: set[Connection] = set()
         self.handshakes: dict[
@@ -172,21 +176,27 @@ class Core:
         for observer in self.session_observers:
             observer.on_disconnected(conn, why)
         if self.is_stopping:
+            if session.durable is not None:
+                session.durable.store.save_session(session, is_connected=False)
             return
         now = self.now()
         if session.expiry == 0:
             self.end_session(session)
             return
         if session.expiry != NEVER:
-            self.alarms.at(now + session.expiry, partial(self._expire, session, session.epoch))
+            self.alarms.at(now + session.expiry, partial(self.expire, session, session.epoch))
+        if session.durable is not None:
+            session.durable.store.save_session(session, is_connected=False)
         will = session.will
         if will is not None:
             if will.delay:
-                self.alarms.at(now + will.delay, partial(self._delayed_will, session, session.epoch))
+                if self.store is not None:
+                    self.store.save_will(session.client_id, will, now + will.delay)
+                self.alarms.at(now + will.delay, partial(self.delayed_will, session, session.epoch))
             else:
                 self.publish_will(session)
 
-    def _expire(self, session: Session, epoch: int) -> None:
+    def expire(self, session: Session, epoch: int) -> None:
         if (
             session.epoch == epoch
             and session.conn is None
@@ -195,7 +205,7 @@ class Core:
             self.counters.sessions_expired += 1
             self.end_session(session)
 
-    def _delayed_will(self, session: Session, epoch: int) -> None:
+    def delayed_will(self, session: Session, epoch: int) -> None:
         if session.epoch == epoch and session.conn is None:
             self.publish_will(session)
 
@@ -206,7 +216,22 @@ class Core:
         message = will.message
         if will.expiry is not None:
             message.expires = self.now() + will.expiry
+        if self.store is not None:
+            self.store.save_will(session.client_id, None)
         self.publish(message)
+
+    def publish_stored_will(self, client_id: str, will: Will) -> None:
+        """The will of a client that was connected when the broker went down, and had no session to keep."""
+        assert self.store is not None
+        self.store.save_will(client_id, None)
+        if will.expiry is not None:
+            will.message.expires = self.now() + will.expiry
+        self.publish(will.message)
+
+    def set_will(self, session: Session, will: Will | None) -> None:
+        if self.store is not None and (will is not None or session.will is not None):
+            self.store.save_will(session.client_id, will)
+        session.will = will
 
     def end_session(self, session: Session) -> None:
         """The session is over: its will, if still due, goes out now [MQTT5-3.1.2-10]."""
@@ -218,6 +243,21 @@ class Core:
         self.publish_will(session)
         session.epoch += 1
         session.discard()
+
+    def make_durable(self, session: Session) -> None:
+        """A client connected: from its first CONNECT with an expiry on, its session is kept in the store."""
+        if self.store is None:
+            return
+        if session.durable is None and session.expiry:
+            session.durable = Durable(self.store, self.store.new_session())
+        if session.durable is not None:
+            self.store.save_session(session, is_connected=True)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that belongs to the broker and ends with it."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     # -- admission ------------------------------------------------------------------------------------------
 
@@ -266,19 +306,23 @@ class Core:
         self.retained.capacity = limits.max_retained
 
     def statistics(self) -> dict[str, Any]:
-        return self.counters.snapshot() | {
-            "connections": len(self.connections),
-            "sessions": len(self.sessions),
-            "subscriptions": self.index.count,
-            "shared_subscriptions": self.index.shared_count,
-            "retained": len(self.retained),
-            "retained_bytes": self.retained.size_bytes,
-            "queued_bytes": self.queued_bytes,
-            "full_sessions": self.full_sessions,
-            "handshakes": len(self.handshakes),
-            "routes": len(self.index.routes),
-            "loop_lag": self.loop_lag,
-        }
+        return (
+            self.counters.snapshot()
+            | {
+                "connections": len(self.connections),
+                "sessions": len(self.sessions),
+                "subscriptions": self.index.count,
+                "shared_subscriptions": self.index.shared_count,
+                "retained": len(self.retained),
+                "retained_bytes": self.retained.size_bytes,
+                "queued_bytes": self.queued_bytes,
+                "full_sessions": self.full_sessions,
+                "handshakes": len(self.handshakes),
+                "routes": len(self.index.routes),
+                "loop_lag": self.loop_lag,
+            }
+            | (self.store.statistics() if self.store is not None else {})
+        )
 
     # -- stopping -------------------------------------------------------------------------------------------
 

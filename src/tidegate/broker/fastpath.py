@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.broker.message import Message
+from tidegate.broker.session import RELEASED
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # Two-byte forms of all packet identifiers: a lookup is a third of the price of int.to_bytes, for 3 MB.
 PACKET_IDENTIFIERS = tuple(i.to_bytes(2, "big") for i in range(65_536))
+RELEASED_UNSTORED = (0, RELEASED, 0)
 PUBACK = b"\x40\x02"
 PUBREC = b"\x50\x02"
 PUBREL = b"\x62\x02"
@@ -30,10 +32,15 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
     Returns the position and the number of packets handled. Long because it is a measured hot loop.
     """
     core = conn.core
-    if core.full_sessions or core.publish_observers:
+    session = conn.session
+    if (
+        core.full_sessions
+        or core.publish_observers
+        or session.durable is not None
+        or (conn.last_batch is not None and not conn.last_batch.is_committed)
+    ):
         return pos, 0
     routes = conn.routes
-    session = conn.session
     v5 = conn.v5
     limit = core.limits.max_packet_size
     first = data[pos]
@@ -119,6 +126,7 @@ def acknowledgements(conn: Connection, data: bytes, pos: int, size: int) -> int:
     """PUBACK, PUBREC, PUBREL and PUBCOMP in their four-byte form, for identifiers that are expected."""
     session = conn.session
     inflight = session.inflight
+    durable = session.durable
     first = data[pos]
     last = size - 4
     if first == 0x40:
@@ -129,6 +137,10 @@ def acknowledgements(conn: Connection, data: bytes, pos: int, size: int) -> int:
                 break
             del inflight[number]
             pos += 4
+            if durable is not None and len(entry) == 5:
+                durable.store.done(session, entry[0].mid, entry[4])
+    elif durable is not None:
+        return pos  # what follows waits for commits
     elif first == 0x50:
         answers: list[bytes] = []
         while pos <= last and data[pos] == 0x50 and data[pos + 1] == 2:
@@ -136,7 +148,7 @@ def acknowledgements(conn: Connection, data: bytes, pos: int, size: int) -> int:
             entry = inflight.get(number)
             if entry is None or entry[1] != 2:
                 break
-            inflight[number] = None
+            inflight[number] = RELEASED_UNSTORED
             pos += 4
             answers.append(data[pos - 2 : pos])
         if answers:
@@ -145,13 +157,14 @@ def acknowledgements(conn: Connection, data: bytes, pos: int, size: int) -> int:
     elif first == 0x70:
         while pos <= last and data[pos] == 0x70 and data[pos + 1] == 2:
             number = data[pos + 2] << 8 | data[pos + 3]
-            if inflight.get(number, 0) is not None:
+            entry = inflight.get(number)
+            if entry is None or entry[1] != RELEASED:
                 break
             del inflight[number]
             pos += 4
     else:
         return _releases(conn, data, pos, last)
-    if session.pending is not None or session.unsent is not None:
+    if session.pending is not None or session.unsent is not None or durable is not None:
         session.drain()
     return pos
 

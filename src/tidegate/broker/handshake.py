@@ -172,9 +172,7 @@ class Handshake(asyncio.Protocol):
             self._judge(answer)
         else:
             self._authenticating = True
-            task = core.loop.create_task(self._wait(answer))
-            core.tasks.add(task)
-            task.add_done_callback(core.tasks.discard)
+            core.spawn(self._wait(answer))
 
     def _check(self, connect: Connect) -> ReasonCode:
         features = self.core.features
@@ -307,7 +305,7 @@ class Handshake(asyncio.Protocol):
             reply = {}
             conn.keep_alive = connect.keep_alive
             session.expiry = 0 if connect.clean_start else core.features.persistent_session_expiry
-        session.will = _will(connect, client_id)
+        core.set_will(session, _will(connect, client_id))
         quota = min(properties.get(Property.RECEIVE_MAXIMUM, 65_535), core.limits.max_inflight)
         is_plain = (
             not conn.max_packet_out
@@ -315,6 +313,7 @@ class Handshake(asyncio.Protocol):
             and not (core.features.queue_qos0 and session.expiry)
         )
         session.attach(conn, connect.protocol_level, quota, is_plain)
+        core.make_durable(session)
         transport.set_protocol(conn)
         core.connected(conn)
         connack = Connack(session_present=present, properties=reply)

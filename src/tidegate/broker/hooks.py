@@ -42,6 +42,7 @@ class Verdict:
     user: str | None = None
     reason: str = ""
     data: bytes | None = None  # Authentication Data of the last step of an exchange
+    expires: float | None = None  # when the proof runs out (wall clock), as a token or certificate does
 
 
 class Authenticator(Protocol):

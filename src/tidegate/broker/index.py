@@ -89,7 +89,8 @@ class Route:
         simple = not self.special and not shared
         self.fast4: tuple[Session, ...] | None = self.plain4 if simple and not self.plain5 else None
         self.fast5: tuple[Session, ...] | None = self.plain5 if simple and not self.plain4 else None
-        granted = min((t.qos for t in targets), default=0)
+        # A durable session must write what it gets: that is the general path's work.
+        granted = 0 if any(t.session.durable for t in targets) else min((t.qos for t in targets), default=0)
         self.exact4 = (None, self.fast4 if granted >= 1 else None, self.fast4 if granted >= 2 else None)
         self.exact5 = (None, self.fast5 if granted >= 1 else None, self.fast5 if granted >= 2 else None)
         only_shared = shared and not targets

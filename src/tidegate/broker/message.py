@@ -30,6 +30,7 @@ class Message:
         "expires",
         "head4",
         "head5",
+        "mid",
         "payload",
         "properties",
         "publisher",
@@ -58,6 +59,7 @@ class Message:
         self.properties = properties
         self.expires = expires
         self.publisher = publisher
+        self.mid = 0  # its number in the store, 0 while it is not stored
         self.q0v4: bytes | None = None
         self.q0v5: bytes | None = None
         self.head4: bytes | None = None

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidegate.broker.core import Core
     from tidegate.broker.index import Target
     from tidegate.broker.session import Session
+    from tidegate.broker.store import Store
 
 DENIED = Route([], ())  # the publisher has no right to this topic
 MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
@@ -86,10 +87,15 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         route = resolve(conn, topic)
     if first & 1 and not core.features.retain_available:
         raise RetainNotSupported("retained messages are not offered")
-    if qos and core.full_sessions:
-        full = _full_recipient(conn, route, qos, pid)
-        if full is not None:
-            return _hold_or_refuse(conn, full, qos, pid)
+    store = core.store
+    if qos:
+        if store is not None and store.is_blocked:
+            return _hold_or_refuse(conn, store, qos, pid)
+        if core.full_sessions:
+            full = _full_recipient(conn, route, qos, pid)
+            if full is not None:
+                return _hold_or_refuse(conn, full, qos, pid)
+    changes = store.changes if store is not None else 0
     counters = core.counters
     counters.publish_received += 1
     counters.publish_bytes_received += end - pos
@@ -103,11 +109,13 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         if session.inbound is None:
             session.inbound = set()
         elif number in session.inbound:
-            session.write(b"\x50\x02" + pid)
+            answer(conn, b"\x50\x02" + pid)
             return True
         if len(session.inbound) >= core.limits.receive_maximum and conn.v5:
             raise ReceiveMaximumExceeded("more QoS 2 messages than Receive Maximum")  # [MQTT5-3.3.4-7]
         session.inbound.add(number)
+        if session.durable is not None:
+            session.durable.store.received(session, number, True)
     message = Message(
         topic, data[payload_at:end], qos, first & 1 == 1, properties, expires, session.client_id
     )
@@ -118,7 +126,8 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     distribute(core, message, route, session)
     if qos:
         matched = route.targets or route.shared
-        _acknowledge(conn, qos, pid, ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS)
+        code = ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS
+        _acknowledge(conn, qos, pid, code, waits=store is not None and store.changes != changes)
     for observer in core.publish_observers:
         observer.on_message(conn, message)
     return True
@@ -189,6 +198,8 @@ def _resolve_alias(conn: Connection, alias: int, topic: bytes) -> bytes:
 
 
 def _check_name(core: Core, topic: bytes) -> None:
+    if b"\0" in topic:
+        raise MalformedPacket("U+0000 in a topic [MQTT5-1.5.4-2]")
     try:
         validate_topic_name(topic.decode(), max_levels=core.limits.max_topic_levels)
     except UnicodeDecodeError:
@@ -232,8 +243,8 @@ def _full_recipient(conn: Connection, route: Route, qos: int, pid: bytes) -> Ses
     return None
 
 
-def _hold_or_refuse(conn: Connection, full: Session, qos: int, pid: bytes) -> bool:
-    """Answer 0x97 and go on, or wait for `full` to have room."""
+def _hold_or_refuse(conn: Connection, full: Session | Store, qos: int, pid: bytes) -> bool:
+    """Answer 0x97 and go on, or wait for `full`, a session or the disk, to have room."""
     core = conn.core
     if core.features.queue_full is QueueFull.REFUSE and conn.v5:
         core.counters.publish_refused += 1
@@ -246,14 +257,29 @@ def _hold_or_refuse(conn: Connection, full: Session, qos: int, pid: bytes) -> bo
     return False
 
 
-def _acknowledge(conn: Connection, qos: int, pid: bytes, code: ReasonCode) -> None:
+def _acknowledge(conn: Connection, qos: int, pid: bytes, code: ReasonCode, waits: bool = False) -> None:
     if not qos:
         return
     first = b"\x40" if qos == 1 else b"\x50"
     if code and conn.v5:
-        conn.session.write(first + b"\x03" + pid + bytes((code,)))
+        answer(conn, first + b"\x03" + pid + bytes((code,)), waits)
     else:
-        conn.session.write(first + b"\x02" + pid)
+        answer(conn, first + b"\x02" + pid, waits)
+
+
+def answer(conn: Connection, packet: bytes, waits: bool = False) -> None:
+    """Send an acknowledgement; if it `waits`, after the commit of what it promises.
+
+    Those behind one that waits wait with it: acknowledgements keep the order of what they acknowledge
+    [MQTT5-4.6.0-2].
+    """
+    store = conn.core.store
+    if store is None or store.is_relaxed:
+        conn.session.write(packet)
+    elif waits or (conn.last_batch is not None and not conn.last_batch.is_committed):
+        store.acknowledge(conn, packet)
+    else:
+        conn.session.write(packet)
 
 
 def on_pubrel(conn: Connection, packet_identifier: int) -> None:
@@ -264,10 +290,15 @@ def on_pubrel(conn: Connection, packet_identifier: int) -> None:
         session.inbound.discard(packet_identifier)
         if not session.inbound:
             session.inbound = None
+        if session.durable is not None:
+            # Were PUBCOMP sent first and the note lost, the client's next message of this number would be, too.
+            session.durable.store.received(session, packet_identifier, False)
+            answer(conn, b"\x70\x02" + pid, waits=True)
+            return
     elif conn.v5:
-        session.write(b"\x70\x03" + pid + b"\x92")
+        answer(conn, b"\x70\x03" + pid + b"\x92")
         return
-    session.write(b"\x70\x02" + pid)
+    answer(conn, b"\x70\x02" + pid)
 
 
 def distribute(core: Core, message: Message, route: Route, sender: Session | None) -> None:
@@ -329,4 +360,4 @@ def _deliver_target(message: Message, target: Target, sender: Session | None) ->
     )
 
 
-__all__ = ["DENIED", "bare_properties", "distribute", "on_publish", "on_pubrel", "resolve"]
+__all__ = ["DENIED", "answer", "bare_properties", "distribute", "on_publish", "on_pubrel", "resolve"]

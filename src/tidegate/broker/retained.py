@@ -27,7 +27,7 @@ class Retained:
         self.now = now
         self.size_bytes = 0
         self.refused = 0
-        self.on_change: Callable[[bytes, Message | None], None] | None = None
+        self.on_change: Callable[[bytes, Message | None, Message | None], None] | None = None
 
     def __len__(self) -> int:
         return len(self._by_topic)
@@ -55,7 +55,7 @@ class Retained:
             node = child
         node[None] = message
         if self.on_change is not None:
-            self.on_change(topic, message)
+            self.on_change(topic, old, message)
         return True
 
     def remove(self, topic: bytes) -> None:
@@ -74,7 +74,7 @@ class Retained:
                 break
             del parent[level]
         if self.on_change is not None:
-            self.on_change(topic, None)
+            self.on_change(topic, old, None)
 
     def get(self, topic: bytes) -> Message | None:
         message = self._by_topic.get(topic)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.message import Message
 
 if TYPE_CHECKING:
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     from tidegate.broker.index import Subscription
     from tidegate.broker.wills import Will
 
-# (message, QoS, retain flag, subscription identifiers)
-Delivery = tuple[Message, int, bool, tuple[int, ...]]
+# (message, QoS, retain flag, subscription identifiers, sequence number in the store or 0)
+Delivery = tuple[Message, int, bool, tuple[int, ...], int]
 # A delivery as the fast path leaves it: (packet up to the topic, QoS, packet behind the identifier), in the form of
 # the session's protocol version; turned into a Delivery when the connection ends.
 RawDelivery = tuple[bytes, int, bytes]
+# PUBREC came and PUBREL was sent: (number of the message in the store, RELEASED, sequence number)
+Released = tuple[int, int, int]
+RELEASED = 3  # stands where a delivery has its QoS
 
 FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
 NEVER = 4_294_967_295  # [MQTT5-3.1.2.11.2]: a session expiry interval that means no expiry
@@ -37,8 +41,8 @@ class Session:
     """State of one client identifier. Only `Core` makes and ends sessions."""
 
     __slots__ = (
-        "backlog", "backlog_bytes", "client_id", "conn", "core", "dropped", "epoch", "expiry", "full_since", "inbound",
-        "inflight", "is_full", "is_plain", "next_pid", "out", "paused", "pending", "pending_bytes", "queued",
+        "backlog", "backlog_bytes", "client_id", "conn", "core", "dropped", "durable", "epoch", "expiry", "full_since",
+        "inbound", "inflight", "is_full", "is_plain", "next_pid", "out", "paused", "pending", "pending_bytes", "queued",
         "quota", "subscriptions", "unsent", "user", "version", "waiters", "will",
     )  # fmt: skip
 
@@ -61,12 +65,10 @@ class Session:
         self.backlog_bytes = 0
         self.dropped = 0
         # QoS 1 and 2 towards the client
-        self.inflight: dict[int, Delivery | RawDelivery | None] = {}  # None: PUBREC came, PUBREL was sent
+        self.inflight: dict[int, Delivery | RawDelivery | Released] = {}
         self.next_pid = 1
         self.quota = 0
-        self.unsent: deque[int] | None = (
-            None  # in flight, not yet re-sent on this connection for want of quota
-        )
+        self.unsent: deque[int] | None = None  # in flight, not yet sent again on this connection
         self.pending: deque[Delivery] | None = None
         self.pending_bytes = 0
         self.is_full = False
@@ -74,6 +76,7 @@ class Session:
         self.waiters: list[Callable[[], None]] | None = None
         # QoS 2 from the client: identifiers received and not yet released
         self.inbound: set[int] | None = None
+        self.durable: Durable | None = None  # None: the session lives and dies with the process
 
     # -- QoS 0 ----------------------------------------------------------------------------------------------
 
@@ -120,13 +123,46 @@ class Session:
         """Send or queue one message at the given QoS."""
         if qos == 0:
             self._deliver_qos0(message, retain, identifiers)
+        elif self.durable is not None:
+            self._deliver_durable(self.durable, message, qos, retain, identifiers)
         elif self.conn is None or self.paused or self.pending is not None or len(self.inflight) >= self.quota:
             if self.is_full and self.core.drops_for(self):
                 self.drop(1)
             else:
-                self.enqueue((message, qos, retain, identifiers))
+                self.enqueue((message, qos, retain, identifiers, 0))
         else:
-            self._send(message, qos, retain, identifiers)
+            self._send((message, qos, retain, identifiers, 0))
+
+    def _deliver_durable(
+        self, durable: Durable, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
+    ) -> None:
+        """Write to the store, and send at once if that is allowed, or queue in memory or on disk only."""
+        if self.is_full and self.core.drops_for(self):
+            self.drop(1)
+            return
+        seq = durable.next_seq
+        durable.next_seq = seq + 1
+        delivery = (message, qos, retain, identifiers, seq)
+        store = durable.store
+        store.enqueue(self, delivery)
+        pending = self.pending
+        if durable.tail or (pending is not None and len(pending) >= store.settings.memory_queue):
+            if not durable.tail:
+                durable.tail_after = seq - 1
+            durable.tail += 1
+            durable.tail_bytes += message.size_bytes
+            self._count_in(message.size_bytes)
+        elif (
+            self.conn is None
+            or self.paused
+            or pending is not None
+            or len(self.inflight) >= self.quota
+            or packet_identifier(seq) in self.inflight
+            or not durable.may_send(qos, seq)
+        ):
+            self.enqueue(delivery)
+        else:
+            self._send(delivery)
 
     def _deliver_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
         conn = self.conn
@@ -135,7 +171,7 @@ class Session:
                 if self.is_full:
                     self.drop(1)
                 else:
-                    self.enqueue((message, 0, retain, identifiers))
+                    self.enqueue((message, 0, retain, identifiers, 0))
             return
         if self.is_plain and not retain and not identifiers and message.expires is None:
             packet = message.plain(self.version)
@@ -150,28 +186,50 @@ class Session:
         else:
             self.wake(packet, 1)
 
-    def _send(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]) -> None:
-        """Put one QoS 1 or 2 message in flight. The caller has checked connection and quota."""
+    def _send(self, delivery: Delivery) -> None:
+        """Put one QoS 1 or 2 message in flight. The caller has checked connection, quota and identifier."""
+        message, qos, retain, identifiers, seq = delivery
         inflight = self.inflight
-        pid = self.next_pid
-        while pid in inflight:
-            pid = pid + 1 if pid < 65_535 else 1
-        self.next_pid = pid + 1 if pid < 65_535 else 1
-        if self.is_plain and not retain and not identifiers and message.expires is None:
+        dup = False
+        durable = self.durable
+        if durable is not None and seq:
+            pid = packet_identifier(seq)
+            dup = seq <= durable.sent_seq
+            if not dup:
+                durable.sent_seq = seq
+                durable.store.sent(self)
+        else:
+            pid = self.next_pid
+            while pid in inflight:
+                pid = pid + 1 if pid < 65_535 else 1
+            self.next_pid = pid + 1 if pid < 65_535 else 1
+        if self.is_plain and not retain and not identifiers and message.expires is None and not dup:
             head, tail = message.parts(self.version)
             self.out += (FIRST_BYTE[qos], head, pid.to_bytes(2, "big"), tail)
         else:
             conn = self.conn
             assert conn is not None
-            packet = conn.encode(message, qos, pid, retain, identifiers)
+            packet = conn.encode(message, qos, pid, retain, identifiers, dup)
             if packet is None:  # too large for this client: discarded as if it had been sent [MQTT5-3.1.2-25]
+                self._forget(delivery)
                 return
             self.out.append(packet)
-        inflight[pid] = (message, qos, retain, identifiers)
+        inflight[pid] = delivery
         self.core.counters.publish_sent += 1
         if not self.queued:
             self.queued = True
             self.core.mark_dirty(self)
+
+    def _forget(self, entry: Delivery | RawDelivery | Released) -> None:
+        """The client has it, or will never: nothing needs to be kept."""
+        durable = self.durable
+        if durable is None:
+            return
+        if len(entry) == 5:
+            durable.store.done(self, entry[0].mid, entry[4])
+        elif entry[1] == RELEASED:
+            mid, _, seq = cast(Released, entry)
+            durable.store.done(self, mid, seq)
 
     def make_ready(self) -> bool:
         """Put the session on the flush list if it is connected and its socket takes more."""
@@ -190,28 +248,42 @@ class Session:
         payload = (
             tail[1:] if self.version == 5 else tail
         )  # the fast path takes no properties: their length is 0
-        return Message(head[start + 2 :], payload, qos), qos, False, ()
+        return Message(head[start + 2 :], payload, qos), qos, False, (), 0
 
     # -- the queue of QoS 1 and 2 ---------------------------------------------------------------------------
 
     def enqueue(self, delivery: Delivery) -> None:
         """Queue behind what waits already, also beyond the bound: publishers were stopped before."""
-        limits = self.core.limits
         if self.pending is None:
             self.pending = deque()
         size = delivery[0].size_bytes
         self.pending.append(delivery)
         self.pending_bytes += size
+        self._count_in(size)
+
+    def _count_in(self, size: int) -> None:
+        limits = self.core.limits
         self.core.queued_bytes += size
         self.core.counters.queued_messages += 1
         if not self.is_full and (
-            len(self.pending) >= limits.max_queued_messages
-            or self.pending_bytes + self.backlog_bytes >= limits.max_queued_bytes
+            self.queued_messages >= limits.max_queued_messages
+            or self.queued_bytes >= limits.max_queued_bytes
             or self.core.queued_bytes >= limits.max_total_queued_bytes
         ):
             self.is_full = True
             self.full_since = self.core.now()
             self.core.full_sessions += 1
+
+    @property
+    def queued_messages(self) -> int:
+        """QoS 1 and 2 messages that wait, in memory and on disk."""
+        count = len(self.pending) if self.pending is not None else 0
+        return count if self.durable is None else count + self.durable.tail
+
+    @property
+    def queued_bytes(self) -> int:
+        size = self.pending_bytes + self.backlog_bytes
+        return size if self.durable is None else size + self.durable.tail_bytes
 
     def drain(self) -> None:
         """Send what waits, as far as the socket and the client's quota allow."""
@@ -223,27 +295,33 @@ class Session:
             self._resend()
             if self.unsent is not None:
                 return
-        pending = self.pending
-        if pending is None:
-            return
+        if self.pending is not None:
+            self._drain_pending(self.pending)
+        durable = self.durable
+        if durable is not None and durable.tail and self.pending is None and len(self.inflight) < self.quota:
+            durable.load(self)
+
+    def _drain_pending(self, pending: deque[Delivery]) -> None:
         core = self.core
         now = core.now()
         sent = 0
         while pending and sent < 1_000:  # bound the turn: acknowledgements or the next flush continue
-            qos = pending[0][1]
-            if qos and len(self.inflight) >= self.quota:
+            delivery = pending[0]
+            message, qos, retain, identifiers, seq = delivery
+            if qos and not self._may_send(qos, seq):
                 break
-            message, qos, retain, identifiers = pending.popleft()
+            pending.popleft()
             size = message.size_bytes
             self.pending_bytes -= size
             core.queued_bytes -= size
             core.counters.queued_messages -= 1
             if message.expires is not None and message.expires <= now:  # [MQTT5-3.3.2-5]
                 core.counters.expired += 1
+                self._forget(delivery)
                 continue
             sent += 1
             if qos:
-                self._send(message, qos, retain, identifiers)
+                self._send(delivery)
             else:
                 self._deliver_qos0(message, retain, identifiers)
         if not pending:
@@ -251,8 +329,19 @@ class Session:
         elif sent == 1_000:
             core.loop.call_soon(self.drain)
         if self.is_full:
-            self.full_since = now
+            if sent:
+                self.full_since = now
             self.check_room()
+
+    def _may_send(self, qos: int, seq: int) -> bool:
+        if len(self.inflight) >= self.quota:
+            return False
+        durable = self.durable
+        return (
+            durable is None
+            or not seq
+            or (durable.may_send(qos, seq) and packet_identifier(seq) not in self.inflight)
+        )
 
     def _drain_backlog(self) -> None:
         backlog = self.backlog
@@ -270,8 +359,8 @@ class Session:
         """Leave the full state once a fifth of the bound is free again, and let held publishers go on."""
         limits = self.core.limits
         if (
-            (self.pending is None or len(self.pending) < limits.max_queued_messages * 0.8)
-            and self.pending_bytes + self.backlog_bytes < limits.max_queued_bytes * 0.8
+            self.queued_messages < limits.max_queued_messages * 0.8
+            and self.queued_bytes < limits.max_queued_bytes * 0.8
             and self.core.queued_bytes < limits.max_total_queued_bytes
         ):
             self.is_full = False
@@ -290,33 +379,36 @@ class Session:
         entry = self.inflight.get(pid)
         if entry is None or entry[1] != 1:
             return False
-        del self.inflight[pid]
-        if self.pending is not None or self.unsent is not None:
-            self.drain()
+        self._finish(pid, entry)
         return True
 
     def on_pubrec(self, pid: int, is_error: bool) -> bool:
         """QoS 2 was received. False if the identifier is not in flight (PUBREL then says 0x92)."""
-        if pid not in self.inflight:
-            return False
-        entry = self.inflight[pid]
-        if entry is not None and entry[1] != 2:
+        entry = self.inflight.get(pid)
+        if entry is None or entry[1] < 2:
             return False
         if is_error:  # [MQTT5-4.3.3-4]: no PUBREL follows; the exchange is over
-            del self.inflight[pid]
-            if self.pending is not None or self.unsent is not None:
-                self.drain()
-        else:
-            self.inflight[pid] = None
+            self._finish(pid, entry)
+        elif entry[1] == 2:
+            if self.durable is not None and len(entry) == 5:
+                self.inflight[pid] = (entry[0].mid, RELEASED, entry[4])
+                self.durable.store.released(self, entry[4])
+            else:
+                self.inflight[pid] = (0, RELEASED, 0)
         return True
 
     def on_pubcomp(self, pid: int) -> bool:
-        if self.inflight.get(pid, 0) is not None:
+        entry = self.inflight.get(pid)
+        if entry is None or entry[1] != RELEASED:
             return False
-        del self.inflight[pid]
-        if self.pending is not None or self.unsent is not None:
-            self.drain()
+        self._finish(pid, entry)
         return True
+
+    def _finish(self, pid: int, entry: Delivery | RawDelivery | Released) -> None:
+        del self.inflight[pid]
+        self._forget(entry)
+        if self.pending is not None or self.unsent is not None or self.durable is not None:
+            self.drain()
 
     # -- coming and going -----------------------------------------------------------------------------------
 
@@ -349,16 +441,17 @@ class Session:
                 unsent.popleft()
                 continue
             entry = self.inflight[pid]
-            if entry is not None and len(self.inflight) - len(unsent) >= self.quota:
+            if entry[1] != RELEASED and len(self.inflight) - len(unsent) >= self.quota:
                 return
             unsent.popleft()
-            if entry is None:
+            if entry[1] == RELEASED:
                 self.write(b"\x62\x02" + pid.to_bytes(2, "big"))
                 continue
-            message, qos, retain, identifiers = cast(Delivery, entry)  # `detach` left no raw ones
+            message, qos, retain, identifiers, _ = cast(Delivery, entry)  # `detach` left no raw ones
             packet = conn.encode(message, qos, pid, retain, identifiers, dup=True)
             if packet is None:
                 del self.inflight[pid]
+                self._forget(entry)
             else:
                 self.write(packet)
         self.unsent = None
@@ -370,8 +463,8 @@ class Session:
         self.paused = False
         self.out = []
         for pid, entry in self.inflight.items():
-            if entry is not None and len(entry) == 3:
-                self.inflight[pid] = self._restore(entry)
+            if len(entry) == 3 and entry[1] != RELEASED:
+                self.inflight[pid] = self._restore(cast(RawDelivery, entry))
         if self.backlog is not None:
             self.drop(sum(count for _, count in self.backlog))
             self.core.queued_bytes -= self.backlog_bytes
@@ -381,11 +474,19 @@ class Session:
     def discard(self) -> None:
         """The session ends: give back what it held."""
         core = self.core
-        if self.pending is not None:
-            core.counters.queued_messages -= len(self.pending)
-            core.queued_bytes -= self.pending_bytes
-            self.pending = None
-            self.pending_bytes = 0
+        durable = self.durable
+        core.counters.queued_messages -= self.queued_messages
+        core.queued_bytes -= self.queued_bytes
+        if durable is not None:
+            entries = [
+                e for e in (*self.inflight.values(), *(self.pending or ())) if len(e) == 5 or e[1] == RELEASED
+            ]
+            for entry in entries:
+                self._forget(entry)
+            durable.store.end_session(self)
+            durable.tail = durable.tail_bytes = 0
+        self.pending = None
+        self.pending_bytes = 0
         self.inflight = {}
         self.inbound = None
         if self.is_full:
@@ -399,7 +500,7 @@ class Session:
             "connected": self.conn is not None,
             "subscriptions": len(self.subscriptions),
             "inflight": len(self.inflight),
-            "queued": len(self.pending) if self.pending is not None else 0,
-            "queued_bytes": self.pending_bytes + self.backlog_bytes,
+            "queued": self.queued_messages,
+            "queued_bytes": self.queued_bytes,
             "dropped": self.dropped,
         }

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.broker.index import Subscription, has_wildcard
+from tidegate.broker.publishing import answer
 from tidegate.mqtt import packets
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.encode import encode_packet
@@ -42,7 +43,8 @@ def on_subscribe(conn: Connection, packet: Subscribe) -> None:
         ):
             retained.append((subscription, code))
     reply = Suback(packet_identifier=packet.packet_identifier, reason_codes=codes, properties=properties)
-    conn.session.write(encode_packet(reply, conn.version))
+    packet_out = encode_packet(reply, conn.version, max_packet_size=conn.max_packet_out or None)
+    answer(conn, packet_out, waits=conn.session.durable is not None)
     if retained and len(core.retained):
         if conn.feeds is None:
             conn.feeds = deque()
@@ -95,6 +97,8 @@ def _add(
     )
     is_new = core.index.add(subscription)
     session.subscriptions[name] = subscription
+    if session.durable is not None:
+        session.durable.store.save_subscription(session, name, subscription)
     for observer in core.session_observers:
         observer.on_subscribed(session, subscription)
     return subscription, is_new
@@ -110,10 +114,13 @@ def on_unsubscribe(conn: Connection, packet: Unsubscribe) -> None:
             continue
         conn.core.index.remove(subscription)
         codes.append(ReasonCode.SUCCESS)
+        if session.durable is not None:
+            session.durable.store.save_subscription(session, topic_filter.encode(), None)
         for observer in conn.core.session_observers:
             observer.on_unsubscribed(session, subscription)
     reply = Unsuback(packet_identifier=packet.packet_identifier, reason_codes=codes)
-    session.write(encode_packet(reply, conn.version))
+    packet_out = encode_packet(reply, conn.version, max_packet_size=conn.max_packet_out or None)
+    answer(conn, packet_out, waits=session.durable is not None)
 
 
 def _send_retained(conn: Connection, subscription: Subscription) -> Iterator[None]:

@@ -1,0 +1,54 @@
+"""What is to be written in one transaction.
+
+Everything is a map from key to the last value, so what cancels out before the disk sees it (a message queued and
+acknowledged, a retained topic set twice) is never written. Keys are unique for ever (sessions, messages and
+sequence numbers are never reused), so the order between kinds is free, except that ended sessions go first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.session import Session
+
+
+class Batch:
+    """One group commit. Belongs to the loop until it is handed to the writer."""
+
+    __slots__ = (
+        "acks", "deletes", "ended", "gone", "inbound", "inserts", "is_committed", "messages", "releases", "retained",
+        "sent", "sessions", "size_bytes", "subscriptions", "then", "wake", "wills",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.ended: set[int] = set()
+        self.sessions: dict[int, tuple[Any, ...]] = {}
+        self.subscriptions: dict[tuple[int, bytes], tuple[Any, ...] | None] = {}
+        self.messages: dict[int, tuple[Any, ...]] = {}
+        self.inserts: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self.releases: dict[tuple[int, int], None] = {}
+        self.deletes: list[tuple[int, int]] = []
+        self.gone: list[int] = []
+        self.inbound: dict[tuple[int, int], bool] = {}
+        self.retained: dict[bytes, int | None] = {}
+        self.wills: dict[str, tuple[Any, ...] | None] = {}
+        self.sent: dict[int, int] = {}
+        self.size_bytes = 0
+        # What happens after the commit: acknowledgements to write, sessions that may send up to a sequence number.
+        self.acks: list[tuple[Connection, bytes]] = []
+        self.wake: dict[Session, int] = {}
+        self.then: list[Any] = []
+        self.is_committed = False
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(
+            self.inserts or self.messages or self.deletes or self.gone or self.releases or self.inbound
+            or self.retained or self.subscriptions or self.sessions or self.ended or self.wills or self.sent
+        )  # fmt: skip
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.acks and not self.wake and not self.then and not self.has_rows

@@ -1,0 +1,203 @@
+"""From a store file to a running broker: sessions, subscriptions, retained messages, wills, where they were."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.broker.durable import Durable, packet_identifier
+from tidegate.broker.index import Subscription
+from tidegate.broker.message import Message
+from tidegate.broker.session import NEVER, RELEASED, Session
+from tidegate.broker.store.errors import StoreError
+from tidegate.broker.store.lock import Lock
+from tidegate.broker.store.reader import Reader
+from tidegate.broker.store.schema import connect, prepare
+from tidegate.broker.store.store import Store
+from tidegate.broker.wills import Will
+from tidegate.mqtt.topics import parse_shared
+
+if TYPE_CHECKING:
+    from tidegate.broker.core import Core
+
+log = logging.getLogger("tidegate.store")
+
+WRITABLE = "name a folder with free space that you can write to with --data"
+PROGRESS_EVERY = 100_000  # rows between two lines of progress
+
+
+def open_file(path: Path) -> tuple[Lock, Reader]:
+    """Lock, make or upgrade the file, and read what a start needs to know of it.
+
+    A damaged file is set aside under another name, never emptied; the start goes on with a new one.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = Lock(path)
+    except OSError as error:
+        raise StoreError(path, error.strerror or str(error), WRITABLE) from error
+    try:
+        return lock, _open(path)
+    except sqlite3.DatabaseError as error:
+        if not _is_damage(error):
+            lock.release()
+            raise StoreError(path, str(error), WRITABLE) from error
+        aside = set_aside(path)
+        log.error(
+            "store file is damaged and was set aside; starting with an empty one",
+            extra={"file": str(aside), "error": str(error)},
+        )
+        return lock, _open(path)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    return getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB") or any(
+        text in str(error) for text in ("malformed", "not a database")
+    )
+
+
+def _open(path: Path) -> Reader:
+    db = connect(path)
+    try:
+        prepare(db, path)
+        # A log left by a crash is brought into the file here, once, rather than read again by every query.
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        db.close()
+    reader = Reader(path)
+    try:
+        reader.load_shared()
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a store file and its log so that they can be examined; gives the new name."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    number = 1
+    while aside.exists():
+        aside = path.with_name(f"{path.name}.damaged-{stamp}.{number}")
+        number += 1
+    path.rename(aside)
+    for suffix in ("-wal", "-shm"):
+        extra = path.with_name(path.name + suffix)
+        if extra.exists():
+            extra.rename(aside.with_name(aside.name + suffix))
+    return aside
+
+
+def restore(core: Core, store: Store, reader: Reader) -> None:
+    """Fill the core. Sessions that expired while the broker was down are ended, overdue wills are published."""
+    started = time.monotonic()
+    now = time.time()
+    by_id: dict[int, Session] = {}
+    for sid, client_id, user, expiry, version, gone_at, sent_seq in reader.sessions():
+        session = core.sessions[client_id] = by_id[sid] = Session(core, client_id)
+        session.user = user
+        session.expiry = expiry
+        session.version = version
+        durable = session.durable = Durable(store, sid)
+        durable.sent_seq = sent_seq
+        durable.next_seq = sent_seq + 1
+        # Who was connected when the broker went down is gone since now: it had no chance to come back before.
+        durable.gone_at = now if gone_at is None else gone_at
+        _progress("sessions", len(by_id))
+    _restore_subscriptions(core, by_id, reader)
+    for sid, count, size, first, last in reader.queues():
+        owner = by_id.get(sid)
+        if owner is not None and owner.durable is not None:
+            owner.durable.set_tail(count, size, first - 1, last)
+            core.counters.queued_messages += count
+            core.queued_bytes += size
+    for sid, seq, mid, size in reader.released():
+        owner = by_id.get(sid)
+        if owner is not None and owner.durable is not None:
+            owner.inflight[packet_identifier(seq)] = (mid, RELEASED, seq)
+            owner.durable.tail -= 1
+            owner.durable.tail_bytes -= size
+            core.counters.queued_messages -= 1
+            core.queued_bytes -= size
+    for sid, identifier in reader.inbound():
+        owner = by_id.get(sid)
+        if owner is not None:
+            if owner.inbound is None:
+                owner.inbound = set()
+            owner.inbound.add(identifier)
+    for count, row in enumerate(reader.retained(), 1):
+        mid, topic, payload, qos, properties, expires, publisher = row
+        message = Message(topic, payload, qos, True, properties, store.loop_time(expires), publisher)
+        message.mid = mid
+        core.retained.keep(message)
+        _progress("retained messages", count)
+    _restore_wills(core, store, reader)
+    for session in by_id.values():
+        if session.expiry != NEVER and session.durable is not None:
+            due = max(0.0, session.durable.gone_at + session.expiry - now)
+            core.alarms.at(core.now() + due, partial(core.expire, session, session.epoch))
+    if by_id or len(core.retained):
+        log.info(
+            "store recovered",
+            extra={
+                "sessions": len(by_id),
+                "subscriptions": core.index.count,
+                "retained": len(core.retained),
+                "queued": core.counters.queued_messages,
+                "seconds": round(time.monotonic() - started, 2),
+            },
+        )
+
+
+def _progress(what: str, count: int) -> None:
+    if count % PROGRESS_EVERY == 0:
+        log.info("recovering", extra={what.replace(" ", "_"): count})
+
+
+def _restore_subscriptions(core: Core, by_id: dict[int, Session], reader: Reader) -> None:
+    for count, row in enumerate(reader.subscriptions(), 1):
+        sid, name, qos, no_local, retain_as_published, identifier = row
+        session = by_id.get(sid)
+        if session is None:
+            continue
+        shared = parse_shared(name.decode())
+        subscription = Subscription(
+            session,
+            shared[1].encode() if shared else name,
+            qos,
+            bool(no_local),
+            bool(retain_as_published),
+            identifier,
+            shared[0] if shared else "",
+        )
+        session.subscriptions[name] = subscription
+        core.index.add(subscription)
+        _progress("subscriptions", count)
+
+
+def _restore_wills(core: Core, store: Store, reader: Reader) -> None:
+    """A will whose client was connected starts its delay now; one of a session that is no more goes out at once."""
+    for client_id, topic, payload, qos, retain, properties, delay, expiry, due in reader.wills():
+        will = Will(
+            message=Message(topic, payload, qos, bool(retain), properties, None, client_id),
+            delay=delay,
+            expiry=expiry,
+        )
+        session = core.sessions.get(client_id)
+        if session is None:
+            core.loop.call_soon(core.publish_stored_will, client_id, will)
+            continue
+        session.will = will
+        at = core.now() + delay if due is None else store.loop_time(due)
+        assert at is not None
+        if due is None:
+            store.save_will(client_id, will, at)
+        core.alarms.at(max(at, core.now()), partial(core.delayed_will, session, session.epoch))

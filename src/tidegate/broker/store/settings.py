@@ -1,0 +1,32 @@
+"""What can be set about the durable store."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidegate.broker.settings import setting
+
+
+class Durability(StrEnum):
+    """When a QoS 1 or 2 message that a persistent session must get is acknowledged."""
+
+    COMMIT = "commit"  # after it is on disk
+    RELAXED = "relaxed"  # at once; a crash may lose the last moments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Times in seconds, sizes in bytes."""
+
+    durability: Durability = setting(
+        Durability.COMMIT,
+        "acknowledge after the commit, or at once (relaxed: a crash may lose the last moments)",
+    )
+    max_uncommitted_bytes: int = setting(
+        67_108_864, "bytes that may wait for the disk before QoS 1 and 2 publishers are held", minimum=65_536
+    )
+    memory_queue: int = setting(
+        1_000,
+        "messages of one session kept in memory as well; the rest of its queue is on disk only",
+        minimum=10,
+    )
+    retry: float = setting(0.5, "seconds between attempts while the disk is full or failing", minimum=0.01)

@@ -1,0 +1,329 @@
+"""The durable store as the broker sees it: note what changed, be told when it is on disk.
+
+Theory of operation. Changes are collected in a `Batch` by the event loop. At the end of the turn, if the writer is
+idle, the batch is handed over and a new one begun; while the writer commits, the next batch fills: the slower the
+disk, the larger the group. Acknowledgements that promise durability sit in the batch and are sent after its commit,
+in the order they were made.
+
+A message has one row, whoever waits for it. How many wait is counted here, and only for messages with more than
+one (`_shared`): a message that is not in that map has one reference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.broker.message import Message
+from tidegate.broker.store.batch import Batch
+from tidegate.broker.store.lock import Lock
+from tidegate.broker.store.reader import Reader
+from tidegate.broker.store.settings import Durability, StoreSettings
+from tidegate.broker.store.writer import Writer, delete_orphans
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.durable import Durable
+    from tidegate.broker.index import Subscription
+    from tidegate.broker.session import Delivery, Session
+    from tidegate.broker.wills import Will
+
+log = logging.getLogger("tidegate.store")
+
+FILE_NAME = "tidegate.db"
+ROW_OVERHEAD = 100  # bytes a change counts for beyond its content
+
+
+def _durable(session: Session) -> Durable:
+    assert session.durable is not None
+    return session.durable
+
+
+class Store:
+    """One store file. All methods belong to the event loop's thread."""
+
+    def __init__(self, folder: Path, settings: StoreSettings) -> None:
+        self.path = folder / FILE_NAME
+        self.settings = settings
+        self.is_relaxed = settings.durability is Durability.RELAXED
+        self.batch = Batch()
+        self.changes = 0  # counts every change noted, so that a caller can tell whether it caused one
+        self.failure: str | None = None
+        self.failures = 0
+        self.commits = 0
+        self.rows_written = 0
+        self.is_blocked = False
+        self.waiters: list[Callable[[], None]] = []
+        self._next_message = 1
+        self._next_session = 1
+        self._shared: dict[int, int] = {}
+        self._writing: Batch | None = None
+        self._is_scheduled = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._lock: Lock | None = None
+        # Loop time and wall time differ by a constant, as far as a restart is concerned.
+        self._epoch = 0.0
+
+    # -- life -----------------------------------------------------------------------------------------------
+
+    def open(self, loop: asyncio.AbstractEventLoop, reader: Reader, lock: Lock) -> None:
+        """Begin writing. `reader` tells which numbers are taken; `lock` keeps other processes out until the end."""
+        self._lock = lock
+        self._loop = loop
+        self._epoch = time.time() - loop.time()
+        self._reader = reader
+        self._next_message = reader.last_message + 1
+        self._next_session = reader.last_session + 1
+        self._shared = reader.shared
+        self._writer = Writer(self.path, self._on_done, self.settings.retry)
+        self._writer.put(delete_orphans)
+
+    def close(self, timeout: float) -> None:
+        """Write everything noted so far; what a failing disk does not take in time is lost and said so."""
+        assert self._writer is not None and self._reader is not None
+        if not self.batch.is_empty:
+            self._writer.put(self.batch)
+        if not self._writer.close(timeout):
+            log.error("store closed before everything was written", extra={"error": self.failure})
+        self._reader.close()
+        assert self._lock is not None
+        self._lock.release()
+
+    def wall(self, expires: float | None) -> float | None:
+        """Loop time as wall time."""
+        return None if expires is None else expires + self._epoch
+
+    def loop_time(self, wall: float | None) -> float | None:
+        return None if wall is None else wall - self._epoch
+
+    # -- sessions -------------------------------------------------------------------------------------------
+
+    def new_session(self) -> int:
+        self._next_session += 1
+        return self._next_session - 1
+
+    def save_session(self, session: Session, *, is_connected: bool) -> None:
+        gone_at = None if is_connected else time.time()
+        durable = _durable(session)
+        self.batch.sessions[durable.sid] = (
+            durable.sid, session.client_id, session.user, session.expiry, session.version, gone_at,
+            durable.sent_seq,
+        )  # fmt: skip
+        self._note(0)
+
+    def end_session(self, session: Session) -> None:
+        """Forget the session and its queue; `done` was called for what it had in memory."""
+        durable = _durable(session)
+        batch = self.batch
+        batch.ended.add(durable.sid)
+        batch.sessions.pop(durable.sid, None)
+        self._note(0)
+        if durable.tail and self._writer is not None:
+            # Messages that only the tail referred to have no owner any more once this batch is written.
+            batch.then.append(partial(self._writer.put, delete_orphans))
+
+    def save_subscription(self, session: Session, name: bytes, subscription: Subscription | None) -> None:
+        row = None
+        if subscription is not None:
+            row = (
+                _durable(session).sid, name, subscription.qos, subscription.no_local, subscription.retain_as_published,
+                subscription.identifier,
+            )  # fmt: skip
+        self.batch.subscriptions[_durable(session).sid, name] = row
+        self._note(0)
+
+    # -- queues ---------------------------------------------------------------------------------------------
+
+    def enqueue(self, session: Session, delivery: Delivery) -> None:
+        message, qos, retain, identifiers, seq = delivery
+        self._refer(message)
+        size = message.size_bytes
+        text = " ".join(map(str, identifiers)) if identifiers else ""
+        sid = _durable(session).sid
+        self.batch.inserts[sid, seq] = (sid, seq, message.mid, qos, retain, text, size, 0)
+        self.batch.wake[session] = seq
+        self._note(ROW_OVERHEAD)
+
+    def done(self, session: Session, mid: int, seq: int) -> None:
+        """The client has it: forget the queue entry, and the message if nobody else waits for it."""
+        batch = self.batch
+        key = (_durable(session).sid, seq)
+        if batch.inserts.pop(key, None) is None:
+            batch.deletes.append(key)
+        batch.releases.pop(key, None)
+        self._release(mid)
+        self._note(0)
+
+    def released(self, session: Session, seq: int) -> None:
+        """PUBREC came: from now on PUBREL is sent, never PUBLISH again."""
+        batch = self.batch
+        key = (_durable(session).sid, seq)
+        row = batch.inserts.get(key)
+        if row is not None:
+            batch.inserts[key] = (*row[:7], 1)
+        else:
+            batch.releases[key] = None
+        self._note(0)
+
+    def sent(self, session: Session) -> None:
+        """Lazily remember how far the session was sent; it decides only about the DUP flag after a crash."""
+        durable = _durable(session)
+        self.batch.sent[durable.sid] = durable.sent_seq
+
+    def _refer(self, message: Message) -> None:
+        mid = message.mid
+        if mid:
+            self._shared[mid] = self._shared.get(mid, 1) + 1
+            return
+        mid = message.mid = self._next_message
+        self._next_message += 1
+        self.batch.messages[mid] = (
+            mid, message.topic, message.payload, message.qos, message.properties, self.wall(message.expires),
+            message.publisher,
+        )  # fmt: skip
+        self.batch.size_bytes += message.size_bytes
+
+    def _release(self, mid: int) -> None:
+        count = self._shared.get(mid)
+        if count is None:
+            row = self.batch.messages.pop(mid, None)
+            if row is None:
+                self.batch.gone.append(mid)
+            else:
+                self.batch.size_bytes -= len(row[2])
+        elif count == 2:
+            del self._shared[mid]
+        else:
+            self._shared[mid] = count - 1
+
+    async def load(self, session: Session, after: int, limit: int) -> list[Delivery]:
+        """The next entries of a queue that are on disk, in order."""
+        assert self._reader is not None and self._loop is not None
+        reader = self._reader
+        rows = await self._loop.run_in_executor(None, reader.queue_page, _durable(session).sid, after, limit)
+        return [self._delivery(row) for row in rows]
+
+    def _delivery(self, row: tuple[Any, ...]) -> Delivery:
+        seq, mid, qos, retain, text, topic, payload, message_qos, properties, expires, publisher = row
+        message = Message(topic, payload, message_qos, False, properties, self.loop_time(expires), publisher)
+        message.mid = mid
+        return message, qos, bool(retain), tuple(map(int, text.split())), seq
+
+    # -- QoS 2 from clients, retained messages, wills -------------------------------------------------------
+
+    def received(self, session: Session, packet_identifier: int, is_there: bool) -> None:
+        self.batch.inbound[_durable(session).sid, packet_identifier] = is_there
+        self._note(0)
+
+    def retain(self, topic: bytes, old: Message | None, new: Message | None) -> None:
+        if topic.startswith(b"$SYS/"):
+            return  # said anew after every start
+        if new is not None:
+            self._refer(new)
+        if old is not None and old.mid:
+            self._release(old.mid)
+        self.batch.retained[topic] = None if new is None else new.mid
+        self._note(ROW_OVERHEAD)
+
+    def save_will(self, client_id: str, will: Will | None, due: float | None = None) -> None:
+        row = None
+        if will is not None:
+            m = will.message
+            row = (
+                client_id, m.topic, m.payload, m.qos, m.retain, m.properties, will.delay, will.expiry,
+                self.wall(due),
+            )  # fmt: skip
+        self.batch.wills[client_id] = row
+        self._note(0)
+
+    # -- commits --------------------------------------------------------------------------------------------
+
+    def acknowledge(self, conn: Connection, packet: bytes) -> None:
+        """Send `packet` once everything noted so far is on disk."""
+        conn.last_batch = self.batch
+        self.batch.acks.append((conn, packet))
+        if not self._is_scheduled:
+            self._schedule()
+
+    def _note(self, size: int) -> None:
+        self.changes += 1
+        batch = self.batch
+        batch.size_bytes += size
+        if batch.size_bytes > self.settings.max_uncommitted_bytes and not self.is_blocked:
+            self.is_blocked = True
+        if not self._is_scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        if self._writing is None:
+            assert self._loop is not None
+            self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        """Give the batch to the writer; runs at the end of a turn with the writer idle."""
+        if self._writing is not None or self.batch.is_empty:
+            self._is_scheduled = self._writing is not None and not self.batch.is_empty
+            return
+        assert self._writer is not None
+        self._is_scheduled = False
+        self._writing, self.batch = self.batch, Batch()
+        self._writer.put(self._writing)
+
+    def _on_done(self, batch: Batch, error: str | None) -> None:
+        """On the writer's thread."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._committed, batch, error)
+        except RuntimeError:
+            pass  # the loop is closed: the broker has stopped, nobody waits
+
+    def _committed(self, batch: Batch, error: str | None) -> None:
+        if error is not None:
+            if self.failure != error:
+                log.error("store cannot write, QoS 1 and 2 publishers wait", extra={"error": error})
+            self.failure = error
+            self.failures += 1
+            return
+        if self.failure is not None:
+            log.warning("store writes again", extra={"after": self.failure})
+            self.failure = None
+        self.commits += 1
+        self.rows_written += len(batch.inserts) + len(batch.messages) + len(batch.deletes)
+        batch.is_committed = True
+        self._writing = None
+        if not self.batch.is_empty:
+            self._hand_over()
+        for conn, packet in batch.acks:
+            session = conn.session
+            if session.conn is conn:
+                session.write(packet)
+        for session, seq in batch.wake.items():
+            durable = _durable(session)
+            if durable.durable_seq < seq:
+                durable.durable_seq = seq
+            if session.pending is not None or durable.tail:
+                session.drain()
+        for callback in batch.then:
+            callback()
+        if self.is_blocked and self.batch.size_bytes < self.settings.max_uncommitted_bytes / 2:
+            self.is_blocked = False
+            waiters, self.waiters = self.waiters, []
+            for resume in waiters:
+                resume()
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "store_commits": self.commits,
+            "store_rows_written": self.rows_written,
+            "store_failures": self.failures,
+            "store_is_failing": int(self.failure is not None),
+            "store_uncommitted_bytes": self.batch.size_bytes,
+        }
