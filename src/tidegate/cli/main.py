@@ -23,6 +23,7 @@ COMMANDS = {
     "pub": "pub",
     "sub": "sub",
     "bench": "bench",
+    "passwd": "passwd",
     "check-config": "check_config",
     "doctor": "doctor",
 }

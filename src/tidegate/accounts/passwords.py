@@ -1,0 +1,130 @@
+"""Checks passwords against Argon2id hashes without holding up the event loop, and remembers who got it right.
+
+Theory of operation. A check takes tens of milliseconds of one core, so it runs in a small pool of threads
+(Argon2 releases the interpreter lock); at most `max_pending` wait for it, more are told to come back. After an
+outage thousands of clients return at once: a successful check is remembered as a keyed hash of the password, with a
+key that only this process knows, until the stored hash changes. Clients of one address that log in
+with the same password at the same time share one check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+from tidegate.accounts.scram_keys import digest
+
+WORKERS = max(1, min(4, (os.cpu_count() or 2) // 2))
+MAX_PASSWORD = 4_096  # bytes; longer ones cost time to hash and protect nothing more
+
+# The stored hash, which changes with the account, and the keyed hash of the password.
+_Key: TypeAlias = tuple[str, bytes]
+
+
+class NotHeardError(Exception):
+    """The address lost its right to an answer while its check waited for its turn."""
+
+
+class TooManyLoginsError(Exception):
+    """More checks wait than may."""
+
+
+class PasswordChecker:
+    """Used on one event loop. `close` ends its threads."""
+
+    def __init__(self, *, cache: int, max_pending: int, workers: int = WORKERS) -> None:
+        self.capacity = cache
+        self.max_pending = max_pending
+        self._workers = workers
+        self._key = secrets.token_bytes(32)
+        self._known: OrderedDict[_Key, None] = OrderedDict()
+        self._running: dict[tuple[_Key, str], asyncio.Task[bool]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._slots = asyncio.Semaphore(workers)
+        self.checks = self.cache_hits = 0
+
+    def is_known(self, stored: str, password: bytes) -> bool:
+        """Whether this password was right for this stored hash before; costs microseconds."""
+        key = (stored, digest(self._key, password))
+        if key not in self._known:
+            return False
+        self._known.move_to_end(key)
+        self.cache_hits += 1
+        return True
+
+    async def check(self, stored: str, password: bytes, address: str, may_go_on: Callable[[], bool]) -> bool:
+        """Whether the password fits. `may_go_on` is asked when the check's turn has come.
+
+        Raises NotHeardError if it says no, TooManyLoginsError at once if too many checks wait.
+        """
+        key = (stored, digest(self._key, password))
+        # Shared within one address only: another one's standing must not decide about this one.
+        shared = (key, address)
+        task = self._running.get(shared)
+        if task is None:
+            if len(self._running) >= self.max_pending:
+                raise TooManyLoginsError
+            task = asyncio.create_task(self._check(key, password, may_go_on))
+            self._running[shared] = task
+            task.add_done_callback(lambda _: self._running.pop(shared, None))
+        # Shielded: a client that leaves must not take the answer away from those that share it.
+        return await asyncio.shield(task)
+
+    async def _check(self, key: _Key, password: bytes, may_go_on: Callable[[], bool]) -> bool:
+        async with self._slots:
+            if not may_go_on():
+                raise NotHeardError
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="tidegate-passwords")
+            self.checks += 1
+            loop = asyncio.get_running_loop()
+            is_right = await loop.run_in_executor(self._pool, verify_password, key[0], password)
+        if is_right and self.capacity:
+            self._known[key] = None
+            while len(self._known) > self.capacity:
+                self._known.popitem(last=False)
+        return is_right
+
+    def keep(self, stored: frozenset[str]) -> None:
+        """Forget every password whose hash is not stored any more."""
+        for key in [key for key in self._known if key[0] not in stored]:
+            del self._known[key]
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "password_checks": self.checks,
+            "password_cache_hits": self.cache_hits,
+            "password_cache": len(self._known),
+            "logins_pending": len(self._running),
+        }
+
+
+def verify_password(stored: str, password: bytes) -> bool:
+    """One Argon2id check, in constant time for the given parameters."""
+    from argon2.exceptions import VerificationError
+    from argon2.low_level import Type, verify_secret
+
+    # Hashed in any case, so that an overlong password takes the usual time.
+    is_short = len(password) <= MAX_PASSWORD
+    try:
+        return verify_secret(stored.encode(), password[:MAX_PASSWORD], Type.ID) and is_short
+    except VerificationError:
+        return False
+
+
+def hash_password(password: bytes, *, time_cost: int, memory_cost_kib: int, parallelism: int) -> str:
+    """A new Argon2id hash with a random salt."""
+    from argon2 import PasswordHasher
+
+    hasher = PasswordHasher(time_cost=time_cost, memory_cost=memory_cost_kib, parallelism=parallelism)
+    return hasher.hash(password)
