@@ -71,7 +71,12 @@ class Node:
         size = settings.limits.max_packet_size
         self._listeners = [make_listener(each, size) for each in settings.listeners]
         return Broker(
-            listeners=self._listeners, limits=settings.limits, features=settings.features, name=settings.name
+            listeners=self._listeners,
+            limits=settings.limits,
+            features=settings.features,
+            name=settings.name,
+            data=settings.data,
+            store=settings.store,
         )
 
     async def start(self) -> None:
@@ -158,7 +163,11 @@ def _reload(node: Node, read: Callable[[], Settings]) -> None:
 
 def _ready_line(node: Node) -> str:
     addresses = ", ".join(str(endpoint) for endpoint in node.broker.endpoints)
-    line = f"tidegate ready on {addresses} (sessions in memory)"
+    data = node.settings.data
+    kept = (
+        "sessions in memory only" if data is None else f"sessions in {data}, {node.settings.store.durability}"
+    )
+    line = f"tidegate ready on {addresses} ({kept})"
     if node.metrics_port:
         line += f", metrics on http://{node.settings.metrics.host}:{node.metrics_port}/metrics"
     return line

@@ -25,7 +25,7 @@ EVERYTHING = frozenset(
         "space",
         "lake",
     }
-    | {"pipeline", "console", "load", "settings", "log", "node", "sim", "testing", "lab"}
+    | {"pipeline", "console", "load", "accounts", "settings", "log", "node", "sim", "testing", "lab"}
 )
 
 # What a room may import beside itself, `errors` and the version. A dotted entry allows that module only.
@@ -46,12 +46,29 @@ ALLOWED: dict[str, frozenset[str]] = {
     "pipeline": frozenset({"schema", "flow", "client"}),
     "console": frozenset({"client", "lake", "schema", "stats"}),
     "load": frozenset({"mqtt", "stats"}),
-    "settings": frozenset({"broker.settings", "flow", "net"}),
+    # accounts implements the broker's hook protocols and knows nothing else of it.
+    "accounts": frozenset({"mqtt", "broker.hooks", "broker.settings"}),
+    "settings": frozenset({"broker.settings", "broker.store.settings", "accounts.settings", "flow", "net"}),
     "node": EVERYTHING - {"pipeline", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),
     "testing": frozenset({"node", "broker", "client", "rpc", "sim", "settings", "net", "mqtt"}),
     "lab": EVERYTHING,
-    "cli": frozenset({"node", "client", "rpc", "pipeline", "lab", "settings", "log", "load", "net", "mqtt"}),
+    "cli": frozenset(
+        {
+            "node",
+            "accounts",
+            "broker.store",
+            "client",
+            "rpc",
+            "pipeline",
+            "lab",
+            "settings",
+            "log",
+            "load",
+            "net",
+            "mqtt",
+        }
+    ),
     "__main__": frozenset({"cli"}),
 }
 

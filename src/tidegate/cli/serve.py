@@ -1,5 +1,6 @@
 """`tidegate serve`: run a node until it is told to stop."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +29,13 @@ def command(
     websocket_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Also accept MQTT over WebSocket on this port.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep sessions, queues and retained messages in this folder. Default: in memory.",
+        ),
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Serve Prometheus metrics on this port.")
     ] = None,
@@ -38,7 +46,12 @@ def command(
     overrides: Overrides = None,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
-    given = {"metrics.port": metrics_port, "log.level": log_level, "log.format": log_format}
+    given = {
+        "data": None if data is None else str(data),
+        "metrics.port": metrics_port,
+        "log.level": log_level,
+        "log.format": log_format,
+    }
     options: dict[str, object] = {key: value for key, value in given.items() if value is not None}
     options |= listener_options(read_settings(config, overrides), host, port, websocket_port)
     settings = read_settings(config, overrides, options)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.broker.settings import Features, Limits, setting
+from tidegate.broker.store.settings import StoreSettings
 from tidegate.flow import SHARED
 from tidegate.settings.errors import SettingsError
 
@@ -154,11 +155,15 @@ class Settings:
 
     name: str = setting("tidegate", "name of the node in $SYS topics, logs and metrics")
     shutdown_timeout: float = setting(10.0, "seconds a graceful stop may take", minimum=0)
+    data: Path | None = setting(
+        None, "folder for sessions, queues and retained messages; without it they are in memory only"
+    )
     listeners: tuple[ListenerSettings, ...] = field(
         default_factory=_default_listeners, metadata={"help": "where clients connect"}
     )
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
+    store: StoreSettings = field(default_factory=StoreSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
