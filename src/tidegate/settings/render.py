@@ -61,7 +61,7 @@ def _tables(settings: Settings) -> Iterator[str]:
         value = getattr(settings, field.name)
         if field.name == "listeners" or dataclasses.is_dataclass(value):
             nested.append((field.name, value))
-        else:
+        elif value is not None:  # TOML has no null: a key left out is how one writes it
             yield f"{field.name} = {_toml(value)}"
     for name, value in nested:
         is_array = isinstance(value, tuple)
@@ -70,7 +70,7 @@ def _tables(settings: Settings) -> Iterator[str]:
             yield f"[[{name}]]" if is_array else f"[{name}]"
             for field in dataclasses.fields(table):
                 item = getattr(table, field.name)
-                if item is not None:  # TOML has no null: a key left out is how one writes it
+                if item is not None:
                     yield f"{field.name} = {_toml(item)}"
 
 
