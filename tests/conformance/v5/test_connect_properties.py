@@ -81,6 +81,14 @@ def test_MQTT_3_1_2_24_a_client_too_small_for_its_connack_is_not_sent_it(dial: D
     assert len(client.receive_bytes()) <= maximum
 
 
+def test_MQTT_3_1_2_24_a_suback_too_large_for_the_client_is_not_sent(join: Join, topic: str) -> None:
+    client = join(properties={Property.MAXIMUM_PACKET_SIZE: 30})
+    many = [Subscription(topic_filter=f"{topic}/{number}") for number in range(50)]
+    client.send(Subscribe(packet_identifier=1, subscriptions=many))
+    client.send(Pingreq())
+    assert len(client.receive_bytes()) <= 30
+
+
 def test_MQTT_3_1_2_25_a_message_too_large_for_the_client_counts_as_delivered(join: Join, topic: str) -> None:
     client = join("small", properties={Property.MAXIMUM_PACKET_SIZE: 128, Property.RECEIVE_MAXIMUM: 1})
     client.subscribe(topic, qos=2)
@@ -136,7 +144,7 @@ def test_MQTT_3_1_2_26_aliases_stay_within_the_maximum_of_the_client(join: Join,
             assert 1 <= alias <= 2
             if message.topic:
                 names[alias] = message.topic
-        seen.append(message.topic or names[alias])
+        seen.append(message.topic or names[alias or 0])
     assert seen == expected
 
 

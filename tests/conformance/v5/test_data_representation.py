@@ -94,6 +94,29 @@ def test_MQTT_1_5_5_1_lengths_the_server_sends_have_the_fewest_bytes(
     assert data == expected
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("place", ["remaining length", "property length"])
+def test_MQTT_1_5_5_1_a_length_with_too_many_bytes_is_not_passed_on(
+    join: Join, topic: str, place: str, qos: int
+) -> None:
+    client, watcher = join(), join("watcher")
+    watcher.subscribe(topic)
+    identifier = b"\x00\x01" if qos else b""
+    if place == "remaining length":
+        body = prefixed(topic) + identifier + b"\x00" + b"x"
+        assert len(body) < 128
+        client.send_bytes(bytes((0x30 | qos << 1, len(body) | 0x80, 0x00)) + body)
+    else:
+        client.send_bytes(frame(0x30 | qos << 1, prefixed(topic) + identifier + b"\x80\x00" + b"x"))
+    # A server may take such a packet as malformed or read it all the same.
+    other = join("other")
+    try:
+        client.barrier()
+    except ConnectionError:
+        other.publish(topic, b"x")
+    assert receive_frames(watcher, 1) == [publish(topic, b"x")]
+
+
 @pytest.mark.parametrize(
     "pair", [prefixed(b"\xff") + prefixed(b"v"), prefixed(b"k") + prefixed(b"\xed\xa0\x80")]
 )

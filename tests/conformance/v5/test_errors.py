@@ -4,7 +4,8 @@ import pytest
 
 from tests.conformance.conftest import Dial
 from tests.conformance.v5.conftest import Join
-from tests.conformance.v5.steps import expect_disconnect, expect_refusal
+from tests.conformance.v5.steps import expect_disconnect, expect_refusal, messages_besides_marker, payloads
+from tests.conformance.v5.wire import publish
 from tests.malformed import CASES, Case
 from tidegate.mqtt import Publish
 
@@ -28,6 +29,20 @@ def test_MQTT_4_13_1_1_a_malformed_packet_closes_the_connection_with_its_reason(
     client = join()
     client.send_bytes(case.data)
     expect_disconnect(client, case.reason_code)
+
+
+@pytest.mark.parametrize("case", LATER, ids=lambda case: case.name)
+def test_MQTT_4_13_1_1_a_malformed_packet_behind_good_ones_closes_the_connection(
+    join: Join, topic: str, case: Case
+) -> None:
+    client, watcher = join(), join("watcher")
+    watcher.subscribe(topic)
+    good = publish(topic, b"good")
+    # A PUBLISH gets two of its own topic in front, which a server may be tempted to handle as one.
+    alike = publish("a", b"alike") * 2 if case.data[0] >> 4 == 3 else b""
+    client.send_bytes(good + good + alike + case.data + good)
+    expect_disconnect(client, case.reason_code)
+    assert payloads(messages_besides_marker(watcher, topic)) == [b"good", b"good"]
 
 
 @pytest.mark.parametrize("data", [b"\x20\x03\x00\x00\x00", b"\x90\x04\x00\x01\x00\x00", b"\xd0\x00"])

@@ -4,6 +4,7 @@ import pytest
 
 from tests.conformance.conftest import BrokerWith
 from tests.conformance.v5.conftest import Join
+from tests.conformance.v5.rights import ReadOnly
 from tests.conformance.v5.steps import (
     MALFORMED,
     PROTOCOL_ERROR,
@@ -12,6 +13,7 @@ from tests.conformance.v5.steps import (
     pass_time,
 )
 from tests.conformance.v5.wire import frame, prefixed, publish
+from tidegate.broker.hooks import Hooks
 from tidegate.mqtt import Property, Puback, Publish, ReasonCode
 
 KEEP = {Property.SESSION_EXPIRY_INTERVAL: 300}
@@ -194,6 +196,16 @@ def test_MQTT_3_3_2_12_every_alias_up_to_the_maximum_is_accepted(broker_with: Br
     for name in expected:
         message = subscriber.expect(Publish, topic=name)
         assert Property.TOPIC_ALIAS not in message.properties
+
+
+def test_MQTT_3_3_2_12_an_alias_of_a_message_that_is_refused_is_known_all_the_same(
+    broker_with: BrokerWith, join: Join
+) -> None:
+    client = join(to=broker_with(hooks=Hooks(authoriser=ReadOnly())))
+    for identifier, name in ((1, "t"), (2, "")):
+        alias = {Property.TOPIC_ALIAS: 1}
+        client.send(Publish(topic=name, qos=1, packet_identifier=identifier, properties=alias))
+        client.expect(Puback, packet_identifier=identifier, reason_code=ReasonCode.NOT_AUTHORIZED)
 
 
 def test_MQTT_3_3_2_13_a_response_topic_that_is_not_utf8_is_malformed(join: Join, topic: str) -> None:

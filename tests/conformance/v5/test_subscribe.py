@@ -60,6 +60,18 @@ def test_MQTT_3_8_3_3_no_local_follows_the_client_identifier_over_a_reconnect(jo
     assert messages_besides_marker(client, f"{topic}/marker", join("other")) == []
 
 
+def test_MQTT_3_8_3_3_another_subscription_without_no_local_still_gets_own_messages(
+    join: Join, topic: str
+) -> None:
+    client = join()
+    client.subscribe(f"{topic}/#", qos=2, no_local=True, properties={Property.SUBSCRIPTION_IDENTIFIER: [1]})
+    client.subscribe(f"{topic}/+", qos=0, properties={Property.SUBSCRIPTION_IDENTIFIER: [2]})
+    client.publish(f"{topic}/own", b"own", qos=2)
+    message = client.expect(Publish, payload=b"own", qos=0)
+    assert message.properties == {Property.SUBSCRIPTION_IDENTIFIER: [2]}
+    assert client.barrier() == []
+
+
 def test_MQTT_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error(join: Join) -> None:
     client = join()
     client.send_bytes(subscribe(("$share/group/a", 0x04)))
@@ -123,7 +135,7 @@ def test_MQTT_3_8_4_4_replacing_a_subscription_loses_no_message(join: Join, topi
         publisher.send(Publish(topic=topic, payload=b"%d" % number, qos=1, packet_identifier=number + 1))
         if number % 3 == 0:
             client.send_bytes(subscribe((topic, 1), identifier=number + 100))
-    seen = []
+    seen: list[int] = []
     while len(seen) < 30:
         message = client.take(Publish)
         client.acknowledge(message)
