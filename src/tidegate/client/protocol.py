@@ -125,8 +125,10 @@ class Link(asyncio.Protocol):
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             self._out_bytes = 0
-            self.transport.write(data)
-            self._keep_alive.on_sent(self._loop.time())
+            # Gathered in the turn in which the connection was lost: the session sends it again if it must.
+            if not self.transport.is_closing():
+                self.transport.write(data)
+                self._keep_alive.on_sent(self._loop.time())
 
     @property
     def must_wait(self) -> bool:
