@@ -43,6 +43,7 @@ class Broker:
 
     name: str
     cpu: int | None = None
+    durable: bool = False  # Tidegate: `--data`, acknowledged after the commit; Mosquitto: `persistence true`
     port: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -54,6 +55,7 @@ class Broker:
     def command(self, folder: Path) -> list[str]:
         """Return the command line, after writing what it refers to into `folder`."""
         if self.name == "tidegate":
+            data = ["--data", str(folder / "data")] if self.durable else []
             return [
                 sys.executable,
                 "-m",
@@ -65,9 +67,14 @@ class Broker:
                 str(self.port),
                 "--log-level",
                 "warning",
+                *data,
             ]
         config = folder / "mosquitto.conf"
-        lines = (f"listener {self.port} 127.0.0.1", *MOSQUITTO_SETTINGS, "log_dest none")
+        lines = [f"listener {self.port} 127.0.0.1", *MOSQUITTO_SETTINGS, "log_dest none"]
+        if self.durable:
+            lines.remove("persistence false")
+            # Its snapshot is taken every 30 minutes by default; a crash loses what came since.
+            lines += ["persistence true", f"persistence_location {folder}/"]
         config.write_text("\n".join(lines) + "\n")
         return [mosquitto_program(), "-c", str(config)]
 

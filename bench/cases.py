@@ -12,6 +12,7 @@ class Kind(StrEnum):
 
     CPU = "cpu"  # broker CPU time per message, as a ratio to Mosquitto's
     MEMORY = "memory"  # bytes per idle connection
+    RATE = "rate"  # messages a second with a durable store; the lower of the limit and Mosquitto's rate is enough
     EXACT = "exact"  # nothing lost, nothing doubled, nobody disconnected
 
 
@@ -36,6 +37,14 @@ CASES = (
     Case(name="pairs-2", title="QoS 2, 10→10", mode="pairs", limit=0.30, options={"qos": 2}),
     Case(name="shared-0", title="QoS 0, 10→shared group of 10, MQTT 5", mode="shared", limit=0.30),
     Case(name="trickle-0", title="QoS 0, 200→200 at 20 msg/s each", mode="trickle", limit=1.25),
+    Case(
+        name="durable-1",
+        title="QoS 1, 10→10 persistent subscribers, durable",
+        mode="pairs",
+        kind=Kind.RATE,
+        limit=20_000,
+        options={"qos": 1, "persistent": True},
+    ),
     Case(
         name="idle",
         title="memory of 10 000 idle connections, each",

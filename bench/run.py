@@ -97,6 +97,9 @@ def judge(case: Case, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             verdict["passed"] = False
         elif verdict["ratio"] is not None and not is_disturbed:
             verdict["passed"] = verdict["ratio"] <= case.limit
+    elif case.kind is Kind.RATE:
+        enough = min(case.limit, theirs["messages_per_second"]) if theirs else case.limit
+        verdict["passed"] = is_exact and ours["messages_per_second"] >= enough
     elif case.kind is Kind.MEMORY:
         verdict["passed"] = is_exact and ours["pss_bytes_per_connection"] <= case.limit
     else:
@@ -109,15 +112,16 @@ def run_case(
 ) -> dict[str, Any]:
     """Measure the brokers in turns and return the row."""
     timing: dict[str, Any] = {"seconds": 1.0, "warmup": 0.3} if quick else {"seconds": 4.0, "warmup": 1.0}
-    if case.kind is not Kind.CPU:
+    if case.kind not in (Kind.CPU, Kind.RATE):
         timing = {}
     timing |= case.options | (case.quick if quick else {})
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for _ in range(1 if case.kind is Kind.EXACT else repeats):
         for name in names:
-            if case.kind is Kind.MEMORY:
-                # What an earlier run left behind would hide what a connection takes.
-                with brokers.Broker(name=name, cpu=running[name].cpu) as fresh:
+            if case.kind in (Kind.MEMORY, Kind.RATE):
+                # What an earlier run left behind would hide what a connection takes; and only this case is durable.
+                durable = case.kind is Kind.RATE
+                with brokers.Broker(name=name, cpu=running[name].cpu, durable=durable) as fresh:
                     runs[name].append(measure(case, fresh, timing))
             else:
                 runs[name].append(measure(case, running[name], timing))

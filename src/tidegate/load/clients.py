@@ -59,6 +59,7 @@ class Client:
         "fd",
         "is_open",
         "pending",
+        "persistent",
         "qos",
         "receive_maximum",
         "sock",
@@ -67,11 +68,18 @@ class Client:
     )
 
     def __init__(
-        self, client_id: str, stream: Stream, *, topic_filter: str | None = None, qos: int = 0
+        self,
+        client_id: str,
+        stream: Stream,
+        *,
+        topic_filter: str | None = None,
+        qos: int = 0,
+        persistent: bool = False,
     ) -> None:
         self.client_id = client_id
         self.stream = stream
         self.topic_filter = topic_filter
+        self.persistent = persistent
         self.qos = qos
         self.receive_maximum = 65535
         self.pending = b""
@@ -98,6 +106,7 @@ class Client:
             keep_alive=access.keep_alive,
             username=access.username,
             password=access.password,
+            persistent=self.persistent,
         )
         epoll.register(self.fd, select.EPOLLIN | select.EPOLLOUT)
 

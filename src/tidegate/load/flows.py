@@ -135,7 +135,13 @@ def make_flows(settings: Settings) -> list[Flow]:
         for _ in filters
     ]
     subscribers = [
-        Client(f"tb-{tag}-s{index:04d}", stream, topic_filter=topic_filter, qos=settings.qos)
+        Client(
+            f"tb-{tag}-s{index:04d}",
+            stream,
+            topic_filter=topic_filter,
+            qos=settings.qos,
+            persistent=settings.persistent,
+        )
         for index, (stream, topic_filter) in enumerate(zip(streams, filters, strict=True))
     ]
     if mode in (Mode.PAIRS, Mode.TRICKLE):

@@ -62,6 +62,9 @@ def _packet(first_byte: int, body: bytes) -> bytes:
     return bytes((first_byte,)) + encode_length(len(body)) + body
 
 
+SESSION_EXPIRY = 3600  # seconds that an MQTT 5 broker keeps a persistent session of ours
+
+
 def _field(value: bytes) -> bytes:
     return len(value).to_bytes(2, "big") + value
 
@@ -73,12 +76,13 @@ def connect(
     keep_alive: int = 0,
     username: str | None = None,
     password: str | None = None,
+    persistent: bool = False,
 ) -> bytes:
-    """Return a CONNECT that asks for a clean session."""
-    flags = 0x02 | (0x80 if username is not None else 0) | (0x40 if password is not None else 0)
+    """Return a CONNECT that asks for a clean session, or for one that outlives the connection."""
+    flags = (0x00 if persistent else 0x02) | (0x80 if username is not None else 0) | (0x40 if password is not None else 0)
     body = _field(b"MQTT") + bytes((protocol, flags)) + keep_alive.to_bytes(2, "big")
     if protocol == 5:
-        body += b"\x00"
+        body += b"\x05\x11" + SESSION_EXPIRY.to_bytes(4, "big") if persistent else b"\x00"
     body += _field(client_id.encode())
     for credential in (username, password):
         if credential is not None:

@@ -48,6 +48,7 @@ class Settings:
     window: int = 2000
     inflight: int = 100
     batch: int = 200
+    persistent: bool = False  # subscribers ask for sessions that outlive their connection
     rate: float = 20.0  # messages a second and publisher, trickle only
     connect_rate: float = 1500.0  # new connections a second, 0 for no limit: brokers may refuse more
     keep_alive: int = 30  # hold only; the saturating modes send none
