@@ -5,6 +5,8 @@ Each covers several statements at once, which the other files show one by one.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -21,6 +23,7 @@ from tests.conformance.v5.steps import (
 from tidegate.broker.hooks import Hooks
 from tidegate.mqtt import (
     Property,
+    Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
@@ -28,6 +31,7 @@ from tidegate.mqtt import (
     Subscription,
     Will,
 )
+from tidegate.testing.raw import RawClient
 
 KEEP = {Property.SESSION_EXPIRY_INTERVAL: 300}
 
@@ -379,3 +383,58 @@ def test_both_protocol_versions_talk_to_each_other(
     old.publish(topic, b"from 3.1.1", qos=1)
     new.acknowledge(new.expect(Publish, payload=b"from 3.1.1", qos=1, properties={}))
     old.acknowledge(old.expect(Publish, payload=b"from 3.1.1"))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_qos_2_delivers_exactly_once_whenever_either_end_loses_its_connection(
+    join: Join, topic: str, seed: int
+) -> None:
+    random = Random(seed)
+    total = 30
+    subscriber = join("subscriber", properties=KEEP)
+    subscriber.subscribe(topic, qos=2)
+    publisher = join("publisher", properties=KEEP)
+    for number in range(1, total + 1):
+        # The publisher loses its connection behind PUBLISH, behind PUBREL, or not at all.
+        message = Publish(topic=topic, payload=b"%d" % number, qos=2, packet_identifier=number)
+        publisher.send(message)
+        if random.random() < 0.3:
+            publisher.close()
+            publisher = join("publisher", clean_start=False, properties=KEEP)
+            publisher.send(replace(message, dup=True))
+        publisher.take(Pubrec, packet_identifier=number)
+        publisher.send(Pubrel(packet_identifier=number))
+        if random.random() < 0.3:
+            publisher.close()
+            publisher = join("publisher", clean_start=False, properties=KEEP)
+            publisher.send(Pubrel(packet_identifier=number))
+        publisher.take(Pubcomp, packet_identifier=number)
+
+    def reconnect() -> RawClient:
+        subscriber.close()
+        return join("subscriber", clean_start=False, properties=KEEP)
+
+    received: list[int] = []
+    unreleased: set[int] = set()
+    released = 0
+    while released < total:
+        packet = subscriber.receive()
+        assert isinstance(packet, (Publish, Pubrel))
+        identifier = packet.packet_identifier
+        assert identifier is not None
+        if isinstance(packet, Publish):
+            if identifier not in unreleased:
+                unreleased.add(identifier)
+                received.append(int(packet.payload))
+            answer: Pubrec | Pubcomp = Pubrec(packet_identifier=identifier)
+        else:
+            released += identifier in unreleased
+            unreleased.discard(identifier)
+            answer = Pubcomp(packet_identifier=identifier)
+        if random.random() < 0.1:
+            subscriber = reconnect()  # before the answer: the server has to send again
+            continue
+        subscriber.send(answer)
+        if random.random() < 0.1:
+            subscriber = reconnect()  # behind it: the server may or may not have seen it
+    assert received == list(range(1, total + 1))
