@@ -127,8 +127,11 @@ def encode_base64(data: bytes) -> str:
 
 
 def decode_base64(text: str) -> bytes:
-    """Strict Base64; ValueError otherwise."""
+    """Strict Base64, one text for each value; ValueError otherwise."""
     try:
-        return base64.b64decode(text, validate=True)
+        data = base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ValueError(str(error)) from None
+    if encode_base64(data) != text:
+        raise ValueError("spare bits that are not zero")
+    return data
