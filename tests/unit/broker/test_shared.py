@@ -1,0 +1,80 @@
+"""Which member of a shared subscription gets a message."""
+
+from collections import Counter
+from random import Random
+from typing import cast
+
+import pytest
+
+from tidegate.broker.connection import Connection
+from tidegate.broker.core import Core
+from tidegate.broker.index import Subscription
+from tidegate.broker.session import Session
+from tidegate.broker.shared import SharedGroup
+from tidegate.flow import RandomMember, RoundRobin, UnknownPolicy, shared_policy
+
+
+def member(name: str, *, is_away: bool = False, is_paused: bool = False, is_full: bool = False) -> Session:
+    """A session as a group sees it; that it has a connection is all that counts of it."""
+    session = Session(cast(Core, None), name)
+    session.conn = None if is_away else cast(Connection, object())
+    session.paused = is_paused
+    session.is_full = is_full
+    return session
+
+
+def make_group(*members: Session) -> SharedGroup:
+    group = SharedGroup("g", b"t", RoundRobin(), Random(1))
+    for session in members:
+        group.add(Subscription(session, b"t", 1, share="g"))
+    return group
+
+
+def chosen(group: SharedGroup, qos: int) -> str | None:
+    found = group.choose(b"t", "publisher", 0.0, qos)
+    return None if found is None else found.session.client_id
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_members_take_turns(qos: int) -> None:
+    group = make_group(member("a"), member("b"), member("c"))
+    assert [chosen(group, qos) for _ in range(6)] == ["a", "b", "c", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("reason", ["away", "paused", "full"])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_member_that_cannot_take_it_now_is_passed_over(qos: int, reason: str) -> None:
+    bad = member("bad", is_away=reason == "away", is_paused=reason == "paused", is_full=reason == "full")
+    group = make_group(bad, member("good"))
+    assert {chosen(group, qos) for _ in range(4)} == {"good"}
+
+
+def test_when_all_are_away_qos_1_waits_for_one_with_room_and_qos_0_is_nobodys() -> None:
+    group = make_group(member("full", is_away=True, is_full=True), member("away", is_away=True))
+    assert {chosen(group, 1) for _ in range(4)} == {"away"}
+    assert chosen(group, 0) is None
+
+
+def test_a_member_that_subscribes_again_keeps_its_place_and_one_that_leaves_is_gone() -> None:
+    first, second = member("first"), member("second")
+    group = make_group(first, second)
+    group.add(Subscription(first, b"t", 2, share="g"))
+    assert [(m.session.client_id, m.qos) for m in group.members] == [("first", 2), ("second", 1)]
+    group.remove(group.members[0])
+    assert [chosen(group, 1) for _ in range(2)] == ["second", "second"]
+
+
+def test_the_random_policy_reaches_everybody_and_repeats_with_its_seed() -> None:
+    def draw(seed: int) -> list[int]:
+        policy, random = RandomMember(), Random(seed)
+        return [policy.choose(3, b"t", "p", 0.0, random) for _ in range(300)]
+
+    assert draw(7) == draw(7)
+    assert min(Counter(draw(7))[i] for i in range(3)) > 50
+
+
+def test_an_unknown_policy_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnknownPolicy) as caught:
+        shared_policy("nearest")
+    assert (caught.value.kind, caught.value.name) == ("shared", "nearest")
+    assert "round_robin" in str(caught.value)
