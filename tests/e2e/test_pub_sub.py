@@ -152,14 +152,14 @@ def test_properties_go_through_and_json_shows_them(retained: int) -> None:
 @pytest.mark.parametrize(
     "options, expected",
     [
-        (("-t", "r/+", "-T", "r/secret", "-F", "%t=%p %r"), b"r/a=one 1\nr/b=two 1\n"),
-        (("-t", "r/a", "-N", "-F", "%x\\t%q"), b"6f6e65\t0"),
-        (("-t", "r/a", "-R"), b""),
+        (("-t", "r/+", "-T", "r/secret", "-F", "%t=%p %r", "-C", 2), b"r/a=one 1\nr/b=two 1\n"),
+        (("-t", "r/a", "-N", "-F", "%x\\t%q", "-C", 1), b"6f6e65\t0"),
+        (("-t", "r/a", "-R", "-W", 0.5), b""),
     ],
     ids=["filter-out", "format", "no-retained"],
 )
 def test_output_can_be_chosen(retained: int, options: tuple[object, ...], expected: bytes) -> None:
-    status, output, errors = Sub(retained, *options, "-W", 1.0).finish()
+    status, output, errors = Sub(retained, *options).finish()
     assert (status, errors) == (0, b"")
     assert b"".join(sorted(output.splitlines(keepends=True))) == expected
 
@@ -186,10 +186,10 @@ def test_a_timeout_before_the_count_is_a_failure(port: int) -> None:
 
 
 def test_a_session_is_kept_for_its_identifier(port: int) -> None:
-    options = ("-t", "t", "-q", 1, "-i", "keeper", "-c", "-x", 300, "-W", 0.3)
-    assert Sub(port, *options).finish()[0] == 0
+    options = ("-t", "t", "-q", 1, "-i", "keeper", "-c", "-x", 300)
+    assert Sub(port, *options, "-W", 0).finish()[0] == 0
     assert pub("-p", port, "-t", "t", "-m", "meanwhile", "-q", 1).returncode == 0
-    assert Sub(port, *options).finish() == (0, b"meanwhile\n", b"")
+    assert Sub(port, *options, "-C", 1).finish() == (0, b"meanwhile\n", b"")
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

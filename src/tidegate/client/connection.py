@@ -129,16 +129,17 @@ class Connection:
 
     async def _open(self) -> None:
         options = self._options
+        deadline = asyncio.get_running_loop().time() + options.connect_timeout
+        _, link = await dial(
+            self._endpoint,
+            lambda: Link(self.session, options, self._on_lost, self._on_chunk),
+            ssl=options.ssl,
+            timeout=options.connect_timeout,
+            headers=options.headers,
+        )
+        self._link = link
         try:
-            async with asyncio.timeout(options.connect_timeout):
-                _, link = await dial(
-                    self._endpoint,
-                    lambda: Link(self.session, options, self._on_lost, self._on_chunk),
-                    ssl=options.ssl,
-                    timeout=options.connect_timeout,
-                    headers=options.headers,
-                )
-                self._link = link
+            async with asyncio.timeout_at(deadline):
                 await self._handshake(link)
         except TimeoutError:
             raise OperationTimeout(

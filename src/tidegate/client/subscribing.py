@@ -58,11 +58,9 @@ class Requests:
         self.open[packet.packet_identifier] = request
 
     def on_connected(self, *, session_present: bool) -> None:
-        if not session_present:
-            for packet in self._again():
-                self.send(Request(packet, None))
+        again = [] if session_present else [Request(packet, None) for packet in self._again()]
         waiting, self._waiting = self._waiting, deque()
-        for request in waiting:
+        for request in (*again, *waiting):
             if request.waiter is not None and request.waiter.done():
                 continue  # the caller gave up
             try:

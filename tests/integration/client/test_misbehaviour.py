@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.integration.client.servers import DEADLINE, Peer, free_port, scripted, wait_until
+from tests.integration.client.servers import DEADLINE, Peer, cable, free_port, scripted, wait_until
 from tidegate.broker.listener import Listener
 from tidegate.client import (
     Client,
@@ -167,6 +167,34 @@ def test_a_flood_is_left_in_the_network_until_the_application_takes_it(run: Run)
     run(main())
 
 
+def test_qos_0_that_does_not_fit_is_dropped_and_counted_only_while_an_answer_is_awaited(run: Run) -> None:
+    size, late = 10, 500
+
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        peer.send(*(Publish(topic="t", payload=b"early") for _ in range(size)))
+        packet = await peer.receive()
+        assert isinstance(packet, Publish)
+        for _ in range(late):
+            peer.send(Publish(topic="t", payload=b"late"))
+            await peer.writer.drain()
+        peer.send(Puback(packet_identifier=packet.packet_identifier or 0))
+        await peer.wait_closed()
+
+    async def main() -> None:
+        async with (
+            scripted(script) as port,
+            Client(f"127.0.0.1:{port}", receive_queue_size=size) as client,
+        ):
+            await wait_until(lambda: len(client.messages) == size)
+            assert client.statistics()["messages_dropped"] == 0
+            await client.publish("t", qos=1, timeout=DEADLINE)
+            assert client.statistics()["messages_dropped"] == late
+            assert [client.messages.get_nowait().text for _ in range(size)] == ["early"] * size  # type: ignore[union-attr]
+
+    run(main())
+
+
 def test_sending_waits_for_a_server_that_does_not_read(run: Run) -> None:
     may_read = asyncio.Event()
     received = 0
@@ -280,3 +308,23 @@ def test_every_transport_carries_the_same(run: Run, scheme: str, tmp_path: Path)
         if websocket:
             address += "/mqtt"
         run(main(address))
+
+
+def test_many_filters_are_restored_in_several_packets(tidegate_broker: BrokerThread) -> None:
+    names = [f"a/{index}" for index in range(120)]
+
+    async def main() -> None:
+        async with (
+            cable(tidegate_broker.port) as line,
+            Client(
+                f"127.0.0.1:{line.port}", client_id="many", reconnect=True, reconnect_min_delay=0.01
+            ) as client,
+        ):
+            await client.subscribe(*names, qos=1)
+            line.cut()
+            await wait_until(lambda: client.statistics()["reconnects"] == 1)
+            for name in (names[0], names[-1]):
+                await client.publish(name, qos=1)
+                assert (await anext(client.messages)).topic == name
+
+    uvloop.run(main())
