@@ -228,6 +228,8 @@ class Connection(asyncio.Protocol):
                     if body > size:
                         end = pos + 3
                         break
+                    if not data[pos + 2]:
+                        raise MalformedPacket("remaining length with more bytes than needed [MQTT5-1.5.5-1]")
                     length = length & 0x7F | data[pos + 2] << 7
                     if length > 16_383:
                         length, body = self._long_length(data, pos)
@@ -326,6 +328,8 @@ class Connection(asyncio.Protocol):
             byte = data[pos + 1 + i]
             length |= (byte & 0x7F) << 7 * i
             if byte < 128:
+                if i and not byte:
+                    raise MalformedPacket("remaining length with more bytes than needed [MQTT5-1.5.5-1]")
                 return length, pos + 2 + i
         raise MalformedPacket("remaining length is longer than four bytes")
 

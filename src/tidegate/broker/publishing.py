@@ -165,6 +165,8 @@ def _properties(
         length = 1
         while data[at + length - 1] > 127:
             length += 1
+        if length > 1 and not data[at + length - 1]:
+            raise MalformedPacket("property length with more bytes than needed [MQTT5-1.5.5-1]")
         return topic, data[at + length : after], None, after, True
     expires = None if expiry is None else core.now() + expiry
     return topic, bare_properties(props), expires, after, False

@@ -163,6 +163,7 @@ class Session:
             self.enqueue(delivery)
         else:
             self._send(delivery)
+            store.expects_acknowledgement()
 
     def _deliver_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
         conn = self.conn

@@ -18,7 +18,7 @@ class Batch:
     """One group commit. Belongs to the loop until it is handed to the writer."""
 
     __slots__ = (
-        "acks", "deletes", "ended", "gone", "inbound", "inserts", "is_committed", "messages", "releases", "retained",
+        "acks", "cancelled", "deletes", "ended", "gone", "inbound", "inserts", "is_committed", "is_hopeful", "is_lingering", "messages", "releases", "retained",
         "sent", "sessions", "size_bytes", "subscriptions", "then", "wake", "wills",
     )  # fmt: skip
 
@@ -36,6 +36,11 @@ class Batch:
         self.wills: dict[str, tuple[Any, ...] | None] = {}
         self.sent: dict[int, int] = {}
         self.size_bytes = 0
+        self.is_hopeful = (
+            False  # some of it was sent to clients whose acknowledgement may make writing needless
+        )
+        self.is_lingering = False
+        self.cancelled = 0  # entries that were taken back before they were written
         # What happens after the commit: acknowledgements to write, sessions that may send up to a sequence number.
         self.acks: list[tuple[Connection, bytes]] = []
         self.wake: dict[Session, int] = {}
@@ -44,10 +49,23 @@ class Batch:
 
     @property
     def has_rows(self) -> bool:
+        """Whether there is a reason to write; `sent` alone is none, it goes along with the rest."""
         return bool(
             self.inserts or self.messages or self.deletes or self.gone or self.releases or self.inbound
-            or self.retained or self.subscriptions or self.sessions or self.ended or self.wills or self.sent
+            or self.retained or self.subscriptions or self.sessions or self.ended or self.wills
         )  # fmt: skip
+
+    @property
+    def has_promises(self) -> bool:
+        """Whether there is something that acknowledgements wait for; a delete is not: losing it repeats, not loses."""
+        return bool(
+            self.inserts
+            or self.releases
+            or self.inbound
+            or self.retained
+            or self.subscriptions
+            or self.messages
+        )
 
     @property
     def is_empty(self) -> bool:

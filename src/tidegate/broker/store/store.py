@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidegate.store")
 
 FILE_NAME = "tidegate.db"
+LINGER = 0.002  # seconds; a round trip to a client on the same network, half the time of a sync
+MAX_LINGER = 0.020
+LAZY = 0.050  # seconds that deletes wait for company
 ROW_OVERHEAD = 100  # bytes a change counts for beyond its content
 
 
@@ -151,15 +154,22 @@ class Store:
         self.batch.wake[session] = seq
         self._note(ROW_OVERHEAD)
 
+    def expects_acknowledgement(self) -> None:
+        """What was noted last is on its way to a client that is there."""
+        self.batch.is_hopeful = True
+
     def done(self, session: Session, mid: int, seq: int) -> None:
         """The client has it: forget the queue entry, and the message if nobody else waits for it."""
         batch = self.batch
         key = (_durable(session).sid, seq)
         if batch.inserts.pop(key, None) is None:
             batch.deletes.append(key)
+        else:
+            batch.cancelled += 1
         batch.releases.pop(key, None)
         self._release(mid)
-        self._note(0)
+        if not batch.inserts and not self._is_scheduled:
+            self._schedule()
 
     def released(self, session: Session, seq: int) -> None:
         """PUBREC came: from now on PUBREL is sent, never PUBLISH again."""
@@ -262,20 +272,54 @@ class Store:
             self._schedule()
 
     def _schedule(self) -> None:
+        """Look at the batch at the end of this turn, or when the writer is done with the one before."""
         self._is_scheduled = True
         if self._writing is None:
             assert self._loop is not None
             self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        """Give the batch to the writer; runs at the end of a turn with the writer idle."""
-        if self._writing is not None or self.batch.is_empty:
-            self._is_scheduled = self._writing is not None and not self.batch.is_empty
+        """Give the batch to the writer, if it is idle and there is a reason.
+
+        What was just sent to clients may be acknowledged in a moment and then need not be written at all: such a
+        batch lingers. Deletes alone are in no hurry.
+        """
+        if self._writing is not None:
+            return
+        assert self._loop is not None
+        self._is_scheduled = False
+        batch = self.batch
+        if not batch.has_promises:
+            self._settle(batch)
+            if batch.has_rows and not batch.is_lingering:
+                batch.is_lingering = True
+                self._loop.call_later(LAZY, self._write, batch)
+        elif batch.is_hopeful:
+            if not batch.is_lingering:
+                batch.is_lingering = True
+                now = self._loop.time()
+                self._loop.call_later(LINGER, self._linger, batch, now + MAX_LINGER, now + LINGER, 0)
+        else:
+            self._write(batch)
+
+    def _linger(self, batch: Batch, latest: float, due: float, cancelled: int) -> None:
+        """Wait on while acknowledgements come in, or the loop is too busy to have seen them."""
+        if self.batch is not batch or self._writing is not None:
+            return
+        assert self._loop is not None
+        now = self._loop.time()
+        if batch.has_promises and now < latest and (batch.cancelled != cancelled or now - due > LINGER):
+            self._loop.call_later(LINGER, self._linger, batch, latest, now + LINGER, batch.cancelled)
+        else:
+            self._write(batch)
+
+    def _write(self, batch: Batch) -> None:
+        if self.batch is not batch or self._writing is not None:
             return
         assert self._writer is not None
+        self._writing, self.batch = batch, Batch()
         self._is_scheduled = False
-        self._writing, self.batch = self.batch, Batch()
-        self._writer.put(self._writing)
+        self._writer.put(batch)
 
     def _on_done(self, batch: Batch, error: str | None) -> None:
         """On the writer's thread."""
@@ -297,21 +341,28 @@ class Store:
             self.failure = None
         self.commits += 1
         self.rows_written += len(batch.inserts) + len(batch.messages) + len(batch.deletes)
-        batch.is_committed = True
         self._writing = None
+        batch.is_committed = True
+        self._settle(batch)
         if not self.batch.is_empty:
             self._hand_over()
-        for conn, packet in batch.acks:
+
+    def _settle(self, batch: Batch) -> None:
+        """What the batch promised holds: send its acknowledgements and let waiting sessions go on."""
+        acks, batch.acks = batch.acks, []
+        wake, batch.wake = batch.wake, {}
+        then, batch.then = batch.then, []
+        for conn, packet in acks:
             session = conn.session
             if session.conn is conn:
                 session.write(packet)
-        for session, seq in batch.wake.items():
+        for session, seq in wake.items():
             durable = _durable(session)
             if durable.durable_seq < seq:
                 durable.durable_seq = seq
             if session.pending is not None or durable.tail:
                 session.drain()
-        for callback in batch.then:
+        for callback in then:
             callback()
         if self.is_blocked and self.batch.size_bytes < self.settings.max_uncommitted_bytes / 2:
             self.is_blocked = False
