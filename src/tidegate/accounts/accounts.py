@@ -93,8 +93,13 @@ class Accounts:
         state.before_passwords, state.after_passwords = loaded.before, loaded.after
         state.passwords, state.guard = new, guard
         state.allow_anonymous = settings.allow_anonymous
-        state.checker.capacity, state.checker.max_pending = settings.password_cache, settings.max_pending_logins
-        state.checker.keep(frozenset(a.argon2 for a in new.accounts.values() if a.argon2) if new else frozenset())
+        state.checker.capacity, state.checker.max_pending = (
+            settings.password_cache,
+            settings.max_pending_logins,
+        )
+        state.checker.keep(
+            frozenset(a.argon2 for a in new.accounts.values() if a.argon2) if new else frozenset()
+        )
         if self._rights is not None and loaded.rights is not None:
             self._rights.replace(
                 loaded.rights, is_strict=settings.subscribe_strict, sys_readable=settings.sys_readable

@@ -61,19 +61,19 @@ class LoginGuard:
 
     def check(self, address: str, now: float) -> float | None:
         """Seconds to wait before an attempt is looked at; None: refuse it."""
-        score = self._score(address, now)
-        if not self.failures or score < self.failures:
+        count = self._count(address, now)
+        if not self.failures or count < self.failures:
             return 0.0
-        if score >= self.refuse_after:
+        if count >= self.refuse_after:
             self.refused += 1
             return None
         self.delayed += 1
         # Bounded here, as 2.0**1024 would overflow for a generous `refuse_after`.
-        return min(self.max_delay, FIRST_DELAY * math.exp2(min(score - self.failures, 32.0)))
+        return min(self.max_delay, FIRST_DELAY * math.exp2(min(count - self.failures, 32)))
 
     def is_refused(self, address: str, now: float) -> bool:
         """Whether failures since `check` have brought the address over the limit."""
-        return bool(self.failures) and self._score(address, now) >= self.refuse_after
+        return bool(self.failures) and self._count(address, now) >= self.refuse_after
 
     def on_failure(self, address: str, now: float) -> None:
         self.failed += 1
@@ -90,6 +90,10 @@ class LoginGuard:
         if entry is None:
             return 0.0
         return max(0.0, entry.score - (now - entry.at) * self.failures / self.window)
+
+    def _count(self, address: str, now: float) -> int:
+        """Failures not yet forgotten: one counts until the last bit of it has decayed."""
+        return math.ceil(self._score(address, now))
 
     def _set(self, address: str, score: float, now: float) -> None:
         entries = self._entries

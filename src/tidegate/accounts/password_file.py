@@ -77,7 +77,9 @@ class PasswordFile:
         """The keys of a user and True, or made-up ones, always the same for this file, and False."""
         iterations, size = self._shape
         name = user.encode(errors="surrogatepass")
-        salt, stored, server = (digest(self._secret, kind + name) for kind in (b"salt:", b"stored:", b"server:"))
+        salt, stored, server = (
+            digest(self._secret, kind + name) for kind in (b"salt:", b"stored:", b"server:")
+        )
         made_up = ScramKeys(iterations, (salt * (size // 32 + 1))[:size], stored, server)
         account = self.accounts.get(user)
         if account is None or account.scram is None:
@@ -101,7 +103,9 @@ def check_user_name(name: str) -> str:
         return "a user name has at least one character"
     if ":" in name:
         return "a user name may not hold a colon"
-    if any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 or c in "\u2028\u2029" for c in name):
+    if any(
+        ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 or c in "\u2028\u2029" for c in name
+    ):
         return "a user name may not hold control characters"
     if name != name.strip() or name.startswith("#"):
         return "a user name may not begin or end with a space, nor begin with #"

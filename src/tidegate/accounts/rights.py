@@ -34,7 +34,9 @@ class TopicRights:
         found = tuple(rules)
 
         def select(access: Access, is_denied: bool) -> FilterSet:
-            return FilterSet(levels for what, denied, levels in found if access in what and denied == is_denied)
+            return FilterSet(
+                levels for what, denied, levels in found if access in what and denied == is_denied
+            )
 
         self._read, self._denied_read = select(Access.READ, False), select(Access.READ, True)
         self._write, self._denied_write = select(Access.WRITE, False), select(Access.WRITE, True)
@@ -100,9 +102,7 @@ class Rights:
 
     def _compile(self, user: str | None, client_id: str) -> TopicRights:
         table = self._table
-        found = [
-            (rule.access, rule.is_denied, levels_of(rule.topic_filter)) for rule in table.rules_of(user)
-        ]
+        found = [(rule.access, rule.is_denied, levels_of(rule.topic_filter)) for rule in table.rules_of(user)]
         for rule in table.patterns:
             levels = substitute(rule, user, client_id)
             if levels is not None:

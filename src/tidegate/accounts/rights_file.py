@@ -126,7 +126,9 @@ class _Parser:
         word, _, rest = line.partition(" ")
         handle = self._words.get(word)
         if handle is None:
-            raise self._error(f"unknown word {word[:40]!r}", f"a line begins with {', '.join(self._words)} or #")
+            raise self._error(
+                f"unknown word {word[:40]!r}", f"a line begins with {', '.join(self._words)} or #"
+            )
         rest = rest.strip()
         if not rest:
             raise self._error(f"nothing follows {word!r}", "")
@@ -154,7 +156,9 @@ class _Parser:
     def _on_topic(self, rest: str) -> None:
         rule = self._rule(rest)
         if rule.is_pattern:
-            raise self._error("%u and %c stand for nothing in a topic line", "write `pattern` instead of `topic`")
+            raise self._error(
+                "%u and %c stand for nothing in a topic line", "write `pattern` instead of `topic`"
+            )
         self._rules.append(rule)
 
     def _on_pattern(self, rest: str) -> None:

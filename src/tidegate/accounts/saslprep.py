@@ -21,9 +21,7 @@ _PROHIBITED = (
 
 def saslprep(text: str, *, is_stored: bool = False) -> str:
     """The prepared form; ValueError if a character is prohibited. Stored strings may not hold unassigned ones."""
-    mapped = "".join(
-        " " if stringprep.in_table_c12(c) else c for c in text if not stringprep.in_table_b1(c)
-    )
+    mapped = "".join(" " if stringprep.in_table_c12(c) else c for c in text if not stringprep.in_table_b1(c))
     prepared = unicode32.normalize("NFKC", mapped)
     for character in prepared:
         if any(is_in(character) for is_in in _PROHIBITED):

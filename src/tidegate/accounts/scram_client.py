@@ -1,9 +1,9 @@
 """The client's side of SCRAM-SHA-256: three messages, no I/O.
 
-    scram = ScramClient("ada", "secret")
-    CONNECT  Authentication Method SCRAM-SHA-256, Data scram.first()
-    AUTH     Data scram.final(data of the server's AUTH)
-    CONNACK  scram.verify(its data): the server knows the password, too
+scram = ScramClient("ada", "secret")
+CONNECT  Authentication Method SCRAM-SHA-256, Data scram.first()
+AUTH     Data scram.final(data of the server's AUTH)
+CONNACK  scram.verify(its data): the server knows the password, too
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ class AccountsSettings:
         ("certificate", "jwt", "password"), "in which order proofs of identity are tried"
     )
     allow_anonymous: bool = setting(
-        False, "let clients in that offer no proof at all, although there are accounts; they have no user name"
+        False,
+        "let clients in that offer no proof at all, although there are accounts; they have no user name",
     )
     certificate_identity: CertificateIdentity = setting(
         CertificateIdentity.OFF, "which part of a client certificate names the user"

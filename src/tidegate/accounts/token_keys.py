@@ -55,7 +55,9 @@ def read_keys(path: Path, allowed: tuple[str, ...]) -> tuple[TokenKey, ...]:
     keys = tuple(_from_jwks(data, file, allowed) if is_jwks else _from_pem(data, file, allowed))
     if not keys:
         raise AccountsError(
-            f"no key for {', '.join(allowed)}", file=file, hint="check accounts.jwt_algorithms and the kind of key"
+            f"no key for {', '.join(allowed)}",
+            file=file,
+            hint="check accounts.jwt_algorithms and the kind of key",
         )
     if len(keys) > MAX_KEYS:
         raise AccountsError(f"more than {MAX_KEYS} keys", file=file, hint="remove old ones")
@@ -78,7 +80,9 @@ def _from_pem(data: bytes, file: str, allowed: tuple[str, ...]) -> Iterator[Toke
             else:
                 key = serialization.load_pem_public_key(block)
         except (ValueError, UnsupportedAlgorithm):
-            raise AccountsError("not a public key in PEM form", file=file, hint="or give a JWKS file") from None
+            raise AccountsError(
+                "not a public key in PEM form", file=file, hint="or give a JWKS file"
+            ) from None
         algorithms = tuple(name for name in fitting(key, file) if name in allowed)
         if algorithms:
             yield TokenKey(None, algorithms, key)
@@ -124,7 +128,9 @@ def fitting(key: Any, file: str) -> tuple[str, ...]:
 
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < MINIMUM_RSA_BITS:
-            raise AccountsError("an RSA key that is too short", file=file, hint=f"{MINIMUM_RSA_BITS} bits or more")
+            raise AccountsError(
+                "an RSA key that is too short", file=file, hint=f"{MINIMUM_RSA_BITS} bits or more"
+            )
         return RSA
     if isinstance(key, ec.EllipticCurvePublicKey):
         name = CURVES.get(key.curve.name)

@@ -46,7 +46,9 @@ class TokenSource:
             return None
         for key in self._keys:
             # A key without a name may have signed any token, one with a name only those that say so.
-            if algorithm not in key.algorithms or (key.kid is not None and kid is not None and key.kid != kid):
+            if algorithm not in key.algorithms or (
+                key.kid is not None and kid is not None and key.kid != kid
+            ):
                 continue
             try:
                 return dict(

@@ -38,7 +38,7 @@ def test_time_heals_even_while_attempts_go_on() -> None:
     guard = LoginGuard(failures=10, window=60, refuse_after=20)
     fail(guard, 20)
     # A device with a wrong password behind the same address tries every second and is refused each time.
-    answers = [guard.check("a", float(second)) for second in range(62)]
+    answers = [guard.check("a", float(second)) for second in range(67)]
     assert answers[0] is None and answers[7] is not None and answers[-1] == 0.0
 
 
@@ -51,7 +51,8 @@ def test_other_addresses_are_not_concerned() -> None:
 def test_success_lowers_the_count_but_does_not_pay_for_guessing() -> None:
     guard = LoginGuard(failures=4)
     fail(guard, 4)
-    guard.on_success("a", 0.0)
+    for _ in range(2):
+        guard.on_success("a", 0.0)
     assert guard.check("a", 0.0) == 0.0
     for _ in range(10):
         fail(guard, 1)

@@ -1,6 +1,5 @@
 """The password file: what it may hold, what it makes up, and how it is changed."""
 
-import os
 import stat
 import threading
 from pathlib import Path
@@ -21,10 +20,7 @@ from tidegate.accounts.passwords import hash_password, verify_password
 from tidegate.accounts.scram_keys import derive_keys, format_keys
 
 # Of "secret", with the cheapest parameters there are.
-HASH = (
-    "$argon2id$v=19$m=8,t=1,p=1$pbQLqJ8zvQOf8ajpyTG1CQ$jbj"
-    "KHVOnh27t5YeYrhal+urvAPONxEBlx3LQri+Tow4"
-)
+HASH = "$argon2id$v=19$m=8,t=1,p=1$pbQLqJ8zvQOf8ajpyTG1CQ$jbjKHVOnh27t5YeYrhal+urvAPONxEBlx3LQri+Tow4"
 KEYS = format_keys(derive_keys("secret", b"salt" * 4, 4096))
 
 
@@ -85,13 +81,19 @@ def test_neither_file_nor_account_shows_what_it_holds() -> None:
 
 def test_a_proof_that_is_gone_or_changed_is_revoked_and_a_new_one_is_not() -> None:
     other = hash_password(b"secret", **CHEAP)
-    old = parse_password_file(f"same:{HASH}\ngone:{HASH}\nchanged:{HASH}\nboth:{HASH}\nboth:{KEYS}\nmore:{HASH}\n")
-    new = parse_password_file(f"same:{HASH}\nchanged:{other}\nboth:{HASH}\nmore:{HASH}\nmore:{KEYS}\nnew:{HASH}\n")
+    old = parse_password_file(
+        f"same:{HASH}\ngone:{HASH}\nchanged:{HASH}\nboth:{HASH}\nboth:{KEYS}\nmore:{HASH}\n"
+    )
+    new = parse_password_file(
+        f"same:{HASH}\nchanged:{other}\nboth:{HASH}\nmore:{HASH}\nmore:{KEYS}\nnew:{HASH}\n"
+    )
     assert new.revoked_since(old) == {"gone", "changed", "both"}
     assert PasswordFile({}).revoked_since(new) == set(new.accounts)
 
 
-@pytest.mark.parametrize("name", ["", "a:b", "a\nb", "a\x7f", "\x85", " a", "a ", "#a", "a\u2028b", "x" * 1025])
+@pytest.mark.parametrize(
+    "name", ["", "a:b", "a\nb", "a\x7f", "\x85", " a", "a ", "#a", "a\u2028b", "x" * 1025]
+)
 def test_a_name_that_would_break_the_file_is_refused(name: str) -> None:
     assert check_user_name(name)
 
@@ -122,7 +124,7 @@ def test_the_file_is_for_its_owner_only_whatever_it_was(tmp_path: Path) -> None:
     path.touch(mode=0o644)
     set_password(path, "ada", b"one")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path) == ["accounts"]
+    assert [each.name for each in tmp_path.iterdir()] == ["accounts"]
 
 
 def test_a_link_to_the_file_stays_a_link(tmp_path: Path) -> None:
@@ -151,14 +153,20 @@ def test_made_up_salts_survive_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("user", "password", "scram"),
-    [("a:b", b"x", False), ("ada", b"", False), ("ada", b"x" * 5000, False), ("\u00aa", b"x", True), ("ada", b"\xff", True)],
+    [
+        ("a:b", b"x", False),
+        ("ada", b"", False),
+        ("ada", b"x" * 5000, False),
+        ("\u00aa", b"x", True),
+        ("ada", b"\xff", True),
+    ],
 )
 def test_what_cannot_be_stored_is_refused_and_nothing_is_written(
     tmp_path: Path, user: str, password: bytes, scram: bool
 ) -> None:
     with pytest.raises(AccountsError):
         set_password(tmp_path / "accounts", user, password, scram=scram)
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_broken_file_is_not_overwritten(tmp_path: Path) -> None:
