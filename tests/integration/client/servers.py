@@ -87,7 +87,7 @@ class Cable:
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        while data := await reader.read(4096):
+        while (data := await reader.read(4096)) and not writer.is_closing():
             writer.write(data)
             await writer.drain()
     except ConnectionError:
