@@ -6,10 +6,10 @@ end by themselves a second later. The order is random but seeded, so a run can b
 
 import socket
 import ssl
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 from websockets.sync.client import connect as connect_websocket
@@ -231,31 +231,18 @@ def churn(ports: dict[str, int], seconds: float, *, seed: int = 0, threads: int 
     """Play acts for this long on every thread; how often each was played. The first failure is raised."""
     acts = [(act, ports[name], weight) for act, name, weight in ACTS if name in ports]
     weights = [weight for _, _, weight in acts]
-    played: Counter[str] = Counter()
-    failures: list[BaseException] = []
     end = time.monotonic() + seconds
 
-    def play(number: int) -> None:
+    def play(number: int) -> Counter[str]:
         random = Random(f"{seed}-{number}")
-        turn = 0
-        while time.monotonic() < end and not failures:
+        played: Counter[str] = Counter()
+        while time.monotonic() < end:
+            turn = played.total()
             # Every act at least once, whatever the dice say.
             act, port, _ = acts[turn] if turn < len(acts) else random.choices(acts, weights)[0]
-            turn += 1
-            try:
-                act(port, random, f"c{seed}-{number}-{turn}")
-            except BaseException as error:
-                failures.append(error)
-                raise
+            act(port, random, f"c{seed}-{number}-{turn}")
             played[act.__name__] += 1
+        return played
 
-    workers = [
-        threading.Thread(target=play, args=(number,), name=f"churn-{number}") for number in range(threads)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if failures:
-        raise failures[0]
-    return played
+    with ThreadPoolExecutor(threads, thread_name_prefix="churn") as pool:
+        return sum(pool.map(play, range(threads)), Counter())
