@@ -74,6 +74,7 @@ class Connection(asyncio.Protocol):
     """One network connection after its CONNECT was accepted."""
 
     __slots__ = (
+        "address",
         "alias_max_out",
         "aliases_in",
         "aliases_out",
@@ -121,6 +122,7 @@ class Connection(asyncio.Protocol):
         self.version = version
         self.v5 = version == 5
         self.peer = peer
+        self.address = ""  # of a client that is not on this machine: limits per address apply to it
         self.listener = listener
         self.username: str | None = None
         self.keep_alive = 0

@@ -21,6 +21,7 @@ from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Authoriser, Hooks
 from tidegate.broker.index import SubscriptionIndex
 from tidegate.broker.message import Message
+from tidegate.broker.pressure import Pressure, default_bound_bytes, pressure_of, process_memory_bytes
 from tidegate.broker.publishing import distribute
 from tidegate.broker.retained import Retained
 from tidegate.broker.session import NEVER, Session
@@ -28,6 +29,7 @@ from tidegate.broker.settings import Features, Limits, QueueFull
 from tidegate.broker.shared import SharedGroup
 from tidegate.broker.store import Store
 from tidegate.broker.wills import Will
+from tidegate.flow.admission import Admitter
 from tidegate.mqtt.codes import ReasonCode
 
 log = logging.getLogger("tidegate.broker")
@@ -82,8 +84,12 @@ class Core:
         self.is_stopping = False
         self.loop_lag = 0.0
         self.tasks: set[asyncio.Task[None]] = set()
-        self._rate_tokens = limits.connection_rate
-        self._rate_at = self.now()
+        self.waiting: dict[Handshake, None] = {}  # clients whose turn to connect has not come
+        self.admitter = _admitter(limits)
+        self.pressure = Pressure.NONE
+        self.memory_bytes = process_memory_bytes()
+        self._memory_bound = limits.max_memory or default_bound_bytes()
+        self.waiters: list[Callable[[], None]] = []  # publishers held for want of memory
         self._tick_due = self.now() + TICK
         self._ticker = loop.call_at(self._tick_due, self._tick)
 
@@ -152,6 +158,7 @@ class Core:
     def connected(self, conn: Connection) -> None:
         self.connections.add(conn)
         conn.listener.connections += 1
+        self.admitter.connected(conn.address)
         counters = self.counters
         counters.connections_total += 1
         counters.connections_maximum = max(counters.connections_maximum, len(self.connections))
@@ -164,6 +171,7 @@ class Core:
         """The connection no longer serves its session: publish or schedule its will, keep or end the session."""
         self.connections.discard(conn)
         conn.listener.connections -= 1
+        self.admitter.disconnected(conn.address)
         self.counters.count_close(why)
         session = conn.session
         if log.isEnabledFor(logging.DEBUG):
@@ -262,20 +270,31 @@ class Core:
     # -- admission ------------------------------------------------------------------------------------------
 
     def admission(self) -> ReasonCode:
-        """Whether one more client may connect now."""
+        """Whether one more client may connect now, whoever it is."""
         if self.is_stopping:
             return ReasonCode.SERVER_SHUTTING_DOWN
         if len(self.connections) >= self.limits.max_connections:
             return ReasonCode.QUOTA_EXCEEDED
-        rate = self.limits.connection_rate
-        if rate:
-            now = self.now()
-            self._rate_tokens = min(rate, self._rate_tokens + (now - self._rate_at) * rate)
-            self._rate_at = now
-            if self._rate_tokens < 1:
-                return ReasonCode.CONNECTION_RATE_EXCEEDED
-            self._rate_tokens -= 1
+        if self.pressure >= Pressure.NO_NEW_CLIENTS:
+            return ReasonCode.SERVER_BUSY
         return ReasonCode.SUCCESS
+
+    def _watch_memory(self) -> None:
+        self.memory_bytes = process_memory_bytes()
+        share = max(
+            self.memory_bytes / self._memory_bound, self.queued_bytes / self.limits.max_total_queued_bytes
+        )
+        pressure = pressure_of(share)
+        if pressure is not self.pressure:
+            log.warning(
+                "memory pressure changed",
+                extra={"from": self.pressure.name, "to": pressure.name, "memory": self.memory_bytes},
+            )
+            self.pressure = pressure
+        if pressure < Pressure.HOLD and self.waiters:
+            waiters, self.waiters = self.waiters, []
+            for resume in waiters:
+                self.loop.call_soon(resume)
 
     # -- the sweep ------------------------------------------------------------------------------------------
 
@@ -285,6 +304,7 @@ class Core:
         self._tick_due = now + TICK
         self._ticker = self.loop.call_at(self._tick_due, self._tick)
         limits = self.limits
+        self._watch_memory()
         for conn in list(self.keep_alive.expired(now)):
             conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
         for handshake in _older(self.handshakes, now - limits.connect_timeout):
@@ -304,6 +324,11 @@ class Core:
         self.limits = limits
         self.features = features
         self.retained.capacity = limits.max_retained
+        self.admitter.rate = limits.connection_rate
+        self.admitter.max_wait = limits.connection_wait
+        self.admitter.address_rate = limits.address_connection_rate
+        self.admitter.address_connections = limits.max_address_connections
+        self._memory_bound = limits.max_memory or default_bound_bytes()
 
     def statistics(self) -> dict[str, Any]:
         return (
@@ -318,6 +343,9 @@ class Core:
                 "queued_bytes": self.queued_bytes,
                 "full_sessions": self.full_sessions,
                 "handshakes": len(self.handshakes),
+                "waiting_connects": len(self.waiting),
+                "memory_bytes": self.memory_bytes,
+                "memory_pressure": int(self.pressure),
                 "routes": len(self.index.routes),
                 "loop_lag": self.loop_lag,
             }
@@ -329,7 +357,7 @@ class Core:
     def stop(self) -> None:
         """Say goodbye to everyone; listeners are closed already."""
         self.is_stopping = True
-        for handshake in list(self.handshakes):
+        for handshake in (*self.handshakes, *self.waiting):
             handshake.abort()
         for conn in list(self.connections):
             conn.close(CloseReason.SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN)
@@ -345,6 +373,15 @@ class Core:
 
 def _may_receive(authoriser: Authoriser, session: Session, topic: bytes) -> bool:
     return authoriser.may_receive(session, topic.decode())
+
+
+def _admitter(limits: Limits) -> Admitter:
+    return Admitter(
+        rate=limits.connection_rate,
+        max_wait=limits.connection_wait,
+        address_rate=limits.address_connection_rate,
+        address_connections=limits.max_address_connections,
+    )
 
 
 def _older(since: dict[T, float], limit: float) -> list[T]:

@@ -35,6 +35,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
     session = conn.session
     if (
         core.full_sessions
+        or core.pressure
         or core.publish_observers
         or session.durable is not None
         or (conn.last_batch is not None and not conn.last_batch.is_committed)

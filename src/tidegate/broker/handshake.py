@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.wills import Will
+from tidegate.flow.admission import Admission
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.broker")
 
+REFUSAL_JITTER = 2.0  # seconds
+
+
+def _is_loopback(host: str) -> bool:
+    return host.startswith(("127.", "::ffff:127.")) or host == "::1"
+
 
 class Handshake(asyncio.Protocol):
     """From accept to CONNACK."""
@@ -40,6 +48,7 @@ class Handshake(asyncio.Protocol):
         "_buffer",
         "_connect",
         "_exchange",
+        "address",
         "core",
         "listener",
         "peer",
@@ -51,6 +60,7 @@ class Handshake(asyncio.Protocol):
         self.listener = listener
         self.transport: asyncio.Transport | None = None
         self.peer = ""
+        self.address = ""  # empty for this machine, which has no limits of its own
         self._buffer = b""
         self._connect: Connect | None = None
         self._exchange: Exchange | None = None
@@ -60,7 +70,12 @@ class Handshake(asyncio.Protocol):
         core = self.core
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        if isinstance(peer, tuple):
+            self.peer = f"{peer[0]}:{peer[1]}"
+            if not _is_loopback(peer[0]):
+                self.address = peer[0]
+        else:
+            self.peer = "local"
         # Sockets that have not said CONNECT are bounded too; these get no answer, they have asked nothing.
         if core.is_stopping or len(core.handshakes) > core.limits.max_connections:
             self.transport.abort()
@@ -69,6 +84,7 @@ class Handshake(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.core.handshakes.pop(self, None)
+        self.core.waiting.pop(self, None)
         self.transport = None
 
     def eof_received(self) -> bool:
@@ -77,6 +93,7 @@ class Handshake(asyncio.Protocol):
     def abort(self) -> None:
         """The deadline passed, or the broker stops."""
         self.core.handshakes.pop(self, None)
+        self.core.waiting.pop(self, None)
         if self.transport is not None:
             self.transport.abort()
 
@@ -151,6 +168,41 @@ class Handshake(asyncio.Protocol):
         if code:
             self._refuse(code)
             return
+        turn = core.admitter.ask(core.now(), self.address)
+        if isinstance(turn, Admission):
+            # At a random time: refused at once, clients that came in step would come back in step.
+            self._wait_for(core.random.random() * REFUSAL_JITTER, partial(self._refuse_for, turn))
+        elif turn > 0:
+            self._wait_for(turn, self._authenticate)
+        else:
+            self._authenticate()
+
+    def _wait_for(self, delay: float, then: Callable[[], None]) -> None:
+        """Go on after `delay` seconds; meanwhile what the client sends stays in the buffer."""
+        self._authenticating = True
+        self.core.handshakes.pop(self, None)
+        self.core.waiting[self] = None
+        self.core.alarms.at(self.core.now() + delay, partial(self._continue, then))
+
+    def _continue(self, then: Callable[[], None]) -> None:
+        if self.core.waiting.pop(self, self) is self or self.transport is None or self.transport.is_closing():
+            return
+        self.core.handshakes[self] = self.core.now()
+        self._authenticating = False
+        then()
+
+    def _refuse_for(self, why: Admission) -> None:
+        is_rate = why is not Admission.ADDRESS_COUNT
+        self._refuse(
+            ReasonCode.CONNECTION_RATE_EXCEEDED if is_rate else ReasonCode.QUOTA_EXCEEDED,
+            f"over the limit of {why.value}",
+        )
+
+    def _authenticate(self) -> None:
+        core = self.core
+        connect = self._connect
+        assert connect is not None
+        listener = self.listener
         method = connect.properties.get(Property.AUTHENTICATION_METHOD)
         if method is not None:
             known = core.methods.get(method)
@@ -299,6 +351,7 @@ class Handshake(asyncio.Protocol):
         properties = connect.properties
         conn = Connection(core, transport, session, connect.protocol_level, self.peer, self.listener)
         conn.username = verdict.user
+        conn.address = self.address
         if connect.protocol_level == 5:
             reply = self._settle_v5(connect, conn, verdict)
         else:

@@ -43,6 +43,9 @@ GAUGES = {
     "queued_bytes": "Bytes waiting for sessions",
     "full_sessions": "Sessions whose queue is full",
     "handshakes": "Connections that have not completed CONNECT",
+    "waiting_connects": "Clients whose turn to connect has not come",
+    "memory_bytes": "Resident memory of the process",
+    "memory_pressure": "0 none, 1 no new clients, 2 QoS 0 dropped for slow readers, 3 publishers held",
     "routes": "Topics whose recipients are cached",
     "loop_lag": "Seconds the event loop was late at its last tick",
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.broker.index import Route
 from tidegate.broker.message import Message
+from tidegate.broker.pressure import Pressure
 from tidegate.broker.settings import QueueFull
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.errors import (
@@ -91,6 +92,8 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     if qos:
         if store is not None and store.is_blocked:
             return _hold_or_refuse(conn, store, qos, pid)
+        if core.pressure is Pressure.HOLD:
+            return _hold_or_refuse(conn, core, qos, pid)
         if core.full_sessions:
             full = _full_recipient(conn, route, qos, pid)
             if full is not None:
@@ -245,8 +248,8 @@ def _full_recipient(conn: Connection, route: Route, qos: int, pid: bytes) -> Ses
     return None
 
 
-def _hold_or_refuse(conn: Connection, full: Session | Store, qos: int, pid: bytes) -> bool:
-    """Answer 0x97 and go on, or wait for `full`, a session or the disk, to have room."""
+def _hold_or_refuse(conn: Connection, full: Session | Store | Core, qos: int, pid: bytes) -> bool:
+    """Answer 0x97 and go on, or wait for `full`, a session, the disk or the memory, to have room."""
     core = conn.core
     if core.features.queue_full is QueueFull.REFUSE and conn.v5:
         core.counters.publish_refused += 1

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.message import Message
+from tidegate.broker.pressure import Pressure
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
@@ -90,7 +91,7 @@ class Session:
             size = len(packets)
             if (
                 self.backlog_bytes + self.pending_bytes + size > core.limits.max_queued_bytes
-                or core.queued_bytes + size > core.limits.max_total_queued_bytes
+                or core.pressure >= Pressure.DROP_QOS0
             ):
                 self.drop(count)
                 return

@@ -28,7 +28,22 @@ class Limits:
     """Bounds that keep one client from harming another."""
 
     max_connections: int = setting(18_000, "connections at once, all listeners together", minimum=1)
-    connection_rate: float = setting(2_000.0, "new connections per second, node-wide; 0: no limit", minimum=0)
+    connection_rate: float = setting(
+        1_000.0,
+        "clients admitted per second, node-wide; those over it wait for their turn; 0: no limit",
+        minimum=0,
+    )
+    connection_wait: float = setting(
+        30.0,
+        "longest a client waits for its turn; beyond it is refused with 0x9F after a random delay",
+        minimum=0,
+    )
+    address_connection_rate: float = setting(
+        500.0, "new connections per second from one address; 0: no limit; loopback has none", minimum=0
+    )
+    max_address_connections: int = setting(
+        10_000, "connections at once from one address; 0: no limit; loopback has none", minimum=0
+    )
     connect_timeout: float = setting(10.0, "seconds a client has to complete CONNECT", minimum=0.1)
     packet_timeout: float = setting(30.0, "seconds a started packet may take to arrive in full", minimum=0.1)
     write_timeout: float = setting(
@@ -60,6 +75,12 @@ class Limits:
         300.0,
         "seconds a session may stay full without progress while publishers wait for it; then its messages are "
         "dropped and counted; 0: for ever",
+        minimum=0,
+    )
+    max_memory: int = setting(
+        0,
+        "memory of the process in bytes; near it new clients are refused (80 %), then QoS 0 is dropped for slow "
+        "readers (90 %), then QoS 1 and 2 publishers are held (95 %); 0: three quarters of the machine's",
         minimum=0,
     )
     max_held_bytes: int = setting(

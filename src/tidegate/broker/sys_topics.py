@@ -6,8 +6,6 @@ All are retained and published at each interval, when their value has changed.
 from __future__ import annotations
 
 import math
-import resource
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tidegate
@@ -16,15 +14,7 @@ from tidegate.broker.message import Message
 if TYPE_CHECKING:
     from tidegate.broker.core import Core
 
-STATM = Path("/proc/self/statm")
 WINDOWS = (("1min", 60.0), ("5min", 300.0), ("15min", 900.0))
-
-
-def _memory_bytes() -> int:
-    try:
-        return int(STATM.read_bytes().split()[1]) * resource.getpagesize()
-    except OSError:  # not Linux
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class SysTopics:
@@ -88,9 +78,11 @@ class SysTopics:
             "broker/retained messages/count": len(core.retained),
             "broker/store/messages/count": len(core.retained) + counters.queued_messages,
             "broker/store/messages/bytes": core.retained.size_bytes + core.queued_bytes,
-            "broker/heap/current": _memory_bytes(),
+            "broker/heap/current": core.memory_bytes,
             "tide/node": core.name,
             "tide/loop/lag_ms": round(core.loop_lag * 1e3, 1),
+            "tide/memory/pressure": core.pressure.name,
+            "tide/connects/waiting": len(core.waiting),
             "tide/queued/bytes": core.queued_bytes,
             "tide/queued/messages": counters.queued_messages,
             "tide/sessions/full": core.full_sessions,

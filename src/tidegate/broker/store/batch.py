@@ -18,8 +18,9 @@ class Batch:
     """One group commit. Belongs to the loop until it is handed to the writer."""
 
     __slots__ = (
-        "acks", "cancelled", "deletes", "ended", "gone", "inbound", "inserts", "is_committed", "is_hopeful", "is_lingering", "messages", "releases", "retained",
-        "sent", "sessions", "size_bytes", "subscriptions", "then", "wake", "wills",
+        "acks", "cancelled", "deletes", "ended", "gone", "inbound", "inserts", "is_committed", "is_hopeful",
+        "is_lingering", "messages", "releases", "retained", "sent", "sessions", "size_bytes",
+        "subscriptions", "then", "wake", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:

@@ -1,0 +1,54 @@
+"""How near the process is to its memory bound, and what is given up at each step.
+
+Order of shedding: new connections first, then QoS 0 for clients that read too slowly, and last QoS 1 and 2
+publishers wait. Whoever is connected and reads in time notices nothing until the last step.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from enum import IntEnum
+from pathlib import Path
+
+STATM = Path("/proc/self/statm")
+CGROUP = Path("/sys/fs/cgroup/memory.max")
+SHARE = 0.75  # of the machine's memory, when no bound is set
+
+
+class Pressure(IntEnum):
+    """Each step includes those before it."""
+
+    NONE = 0
+    NO_NEW_CLIENTS = 1
+    DROP_QOS0 = 2
+    HOLD = 3
+
+
+STEPS = ((0.95, Pressure.HOLD), (0.90, Pressure.DROP_QOS0), (0.80, Pressure.NO_NEW_CLIENTS))
+
+
+def process_memory_bytes() -> int:
+    """Resident memory of this process."""
+    try:
+        return int(STATM.read_bytes().split()[1]) * resource.getpagesize()
+    except OSError:  # not Linux: the peak is the best there is
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def default_bound_bytes() -> int:
+    """Three quarters of what the machine, or the control group, has."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        total = min(total, int(CGROUP.read_text()))
+    except (OSError, ValueError):  # no control group, or "max"
+        pass
+    return int(total * SHARE)
+
+
+def pressure_of(share: float) -> Pressure:
+    """The step for a used share of a bound."""
+    for least, step in STEPS:
+        if share >= least:
+            return step
+    return Pressure.NONE
