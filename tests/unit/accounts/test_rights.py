@@ -1,5 +1,7 @@
 """Who may do what: the table, and the edges of patterns and subscriptions."""
 
+from typing import Any
+
 import pytest
 
 from tidegate.accounts.errors import AccountsError
@@ -43,7 +45,7 @@ def rights(text: str = FILE, *, is_strict: bool = False, sys_readable: bool = Fa
     return Rights(parse_rights(text), is_strict=is_strict, sys_readable=sys_readable)
 
 
-def of(user: str | None, client_id: str = "c1", **options: bool) -> TopicRights:
+def of(user: str | None, client_id: str = "c1", **options: Any) -> TopicRights:
     return rights(**options).of(user, client_id)
 
 
