@@ -2,7 +2,8 @@
 
 Everything is a map from key to the last value, so what cancels out before the disk sees it (a message queued and
 acknowledged, a retained topic set twice) is never written. Keys are unique for ever (sessions, messages and
-sequence numbers are never reused), so the order between kinds is free, except that ended sessions go first.
+sequence numbers are never reused while the broker runs), so the order between kinds is free, except that ended
+sessions go before new ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Batch:
     """One group commit. Belongs to the loop until it is handed to the writer."""
 
     __slots__ = (
-        "acks", "cancelled", "deletes", "ended", "gone", "inbound", "inserts", "is_committed", "is_hopeful",
+        "acks", "cancelled", "deletes", "ended", "freed", "gone", "inbound", "inserts", "is_committed", "is_hopeful",
         "is_lingering", "messages", "releases", "retained", "sent", "sessions", "size_bytes",
         "subscriptions", "then", "wake", "wills",
     )  # fmt: skip
@@ -47,6 +48,8 @@ class Batch:
         self.wake: dict[Session, int] = {}
         self.then: list[Any] = []
         self.is_committed = False
+        # Found by the writer: messages of ended sessions that were in their queue on disk only, one for each entry.
+        self.freed: list[int] = []
 
     @property
     def has_rows(self) -> bool:

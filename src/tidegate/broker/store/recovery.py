@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,11 @@ log = logging.getLogger("tidegate.store")
 
 WRITABLE = "name a folder with free space that you can write to with --data"
 PROGRESS_EVERY = 100_000  # rows between two lines of progress
+CHECK_TIME = 1.5  # seconds of a start spent on looking for damage, enough for about 400 MB
+
+
+class Damage(sqlite3.DatabaseError):
+    """The file is not what was written."""
 
 
 def open_file(path: Path) -> tuple[Lock, Reader]:
@@ -35,6 +41,8 @@ def open_file(path: Path) -> tuple[Lock, Reader]:
 
     A damaged file is set aside under another name, never emptied; the start goes on with a new one.
     """
+    if path.exists() and not path.is_file():
+        raise StoreError(path, "is not a file", WRITABLE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = Lock(path)
@@ -58,15 +66,51 @@ def open_file(path: Path) -> tuple[Lock, Reader]:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    return getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB") or any(
-        text in str(error) for text in ("malformed", "not a database")
-    )
+    if isinstance(error, Damage) or getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+        return True
+    return any(text in str(error) for text in ("malformed", "not a database"))
+
+
+def _create(path: Path) -> None:
+    """A new file appears whole or not at all, so an empty one is never the trace of a crash, but of damage."""
+    draft = path.with_name(path.name + ".new")
+    for suffix in ("", "-wal", "-shm"):
+        draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+    db = connect(draft)
+    try:
+        prepare(db, draft)
+    finally:
+        db.close()  # the last connection leaves no log
+    draft.rename(path)
+
+
+def _check(db: sqlite3.Connection) -> None:
+    """Look for damage as long as a start may take; what is larger is looked at by `tidegate store check`."""
+    timer = threading.Timer(CHECK_TIME, db.interrupt)
+    timer.start()
+    try:
+        found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorname", "") != "SQLITE_INTERRUPT":
+            raise
+        log.info("store is too large to be checked at the start; `tidegate store check` does it")
+        return
+    finally:
+        timer.cancel()
+        timer.join()
+    if found != "ok":
+        raise Damage(" ".join(str(found).split()))
 
 
 def _open(path: Path) -> Reader:
+    if not path.exists():
+        _create(path)
+    if not path.stat().st_size:
+        raise Damage("the file is empty")
     db = connect(path)
     try:
         prepare(db, path)
+        _check(db)
         # A log left by a crash is brought into the file here, once, rather than read again by every query.
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
@@ -142,8 +186,11 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
     _restore_wills(core, store, reader)
     for session in by_id.values():
         if session.expiry != NEVER and session.durable is not None:
-            due = max(0.0, session.durable.gone_at + session.expiry - now)
-            core.alarms.at(core.now() + due, partial(core.expire, session, session.epoch))
+            due = session.durable.gone_at + session.expiry - now
+            if due <= 0:  # before anybody can connect to it
+                core.loop.call_soon(core.expire, session, session.epoch)
+            else:
+                core.alarms.at(core.now() + due, partial(core.expire, session, session.epoch))
     if by_id or len(core.retained):
         log.info(
             "store recovered",

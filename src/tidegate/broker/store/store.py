@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
+import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,7 @@ LINGER = 0.002  # seconds; a round trip to a client on the same network, half th
 MAX_LINGER = 0.020
 LAZY = 0.050  # seconds that deletes wait for company
 ROW_OVERHEAD = 100  # bytes a change counts for beyond its content
+FREED_PER_TURN = 2_000  # messages of an ended session let go in one turn of the loop, about a millisecond
 
 
 def _durable(session: Session) -> Durable:
@@ -67,6 +70,10 @@ class Store:
         self._shared: dict[int, int] = {}
         self._writing: Batch | None = None
         self._is_scheduled = False
+        # `close` hands over the last batch from a thread of its own, `_hand_over` the ones before from the loop's.
+        self._handing = threading.Lock()
+        self._is_closed = False
+        self._read_failure = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
         self._reader: Reader | None = None
@@ -86,13 +93,16 @@ class Store:
         self._next_session = reader.last_session + 1
         self._shared = reader.shared
         self._writer = Writer(self.path, self._on_done, self.settings.retry)
-        self._writer.put(delete_orphans)
+        if reader.has_orphans:
+            self._writer.put(delete_orphans)
 
     def close(self, timeout: float) -> None:
         """Write everything noted so far; what a failing disk does not take in time is lost and said so."""
         assert self._writer is not None and self._reader is not None
-        if not self.batch.is_empty:
-            self._writer.put(self.batch)
+        with self._handing:
+            self._is_closed = True
+            if not self.batch.is_empty:
+                self._writer.put(self.batch)
         if not self._writer.close(timeout):
             log.error("store closed before everything was written", extra={"error": self.failure})
         self._reader.close()
@@ -120,17 +130,20 @@ class Store:
             durable.sent_seq,
         )  # fmt: skip
         self._note(0)
+        if is_connected and session.conn is not None:
+            # What a former connection asked for may not be on disk yet. A repetition on this one must not be
+            # answered sooner: every answer waits for this batch, and with it for all before.
+            session.conn.last_batch = self.batch
 
     def end_session(self, session: Session) -> None:
-        """Forget the session and its queue; `done` was called for what it had in memory."""
-        durable = _durable(session)
-        batch = self.batch
-        batch.ended.add(durable.sid)
-        batch.sessions.pop(durable.sid, None)
+        """Forget the session and its queue; `done` was called for what it had in memory.
+
+        The writer finds what it had on disk only; those messages are let go after the commit.
+        """
+        sid = _durable(session).sid
+        self.batch.ended.add(sid)
+        self.batch.sessions.pop(sid, None)
         self._note(0)
-        if durable.tail and self._writer is not None:
-            # Messages that only the tail referred to have no owner any more once this batch is written.
-            batch.then.append(partial(self._writer.put, delete_orphans))
 
     def save_subscription(self, session: Session, name: bytes, subscription: Subscription | None) -> None:
         row = None
@@ -160,6 +173,8 @@ class Store:
 
     def done(self, session: Session, mid: int, seq: int) -> None:
         """The client has it: forget the queue entry, and the message if nobody else waits for it."""
+        if not seq:
+            return  # queued at QoS 0: never in the store, whoever else has the message there
         batch = self.batch
         key = (_durable(session).sid, seq)
         if batch.inserts.pop(key, None) is None:
@@ -217,7 +232,19 @@ class Store:
         """The next entries of a queue that are on disk, in order."""
         assert self._reader is not None and self._loop is not None
         reader = self._reader
-        rows = await self._loop.run_in_executor(None, reader.queue_page, _durable(session).sid, after, limit)
+        try:
+            rows = await self._loop.run_in_executor(
+                None, reader.queue_page, _durable(session).sid, after, limit
+            )
+        except sqlite3.Error as error:
+            if self._read_failure != str(error):
+                self._read_failure = str(error)
+                log.error(
+                    "store cannot be read, a queue waits",
+                    extra={"client": session.client_id, "error": str(error)},
+                )
+            return []  # the caller asks again
+        self._read_failure = ""
         return [self._delivery(row) for row in rows]
 
     def _delivery(self, row: tuple[Any, ...]) -> Delivery:
@@ -314,12 +341,13 @@ class Store:
             self._write(batch)
 
     def _write(self, batch: Batch) -> None:
-        if self.batch is not batch or self._writing is not None:
-            return
-        assert self._writer is not None
-        self._writing, self.batch = batch, Batch()
-        self._is_scheduled = False
-        self._writer.put(batch)
+        with self._handing:
+            if self.batch is not batch or self._writing is not None or self._is_closed:
+                return
+            assert self._writer is not None
+            self._writing, self.batch = batch, Batch()
+            self._is_scheduled = False
+            self._writer.put(batch)
 
     def _on_done(self, batch: Batch, error: str | None) -> None:
         """On the writer's thread."""
@@ -344,6 +372,8 @@ class Store:
         self._writing = None
         batch.is_committed = True
         self._settle(batch)
+        if batch.freed:
+            self._let_go(iter(batch.freed))
         if not self.batch.is_empty:
             self._hand_over()
 
@@ -369,6 +399,16 @@ class Store:
             waiters, self.waiters = self.waiters, []
             for resume in waiters:
                 resume()
+
+    def _let_go(self, freed: Iterator[int]) -> None:
+        """Release messages of ended sessions, part by part: a queue may have been long."""
+        part = list(islice(freed, FREED_PER_TURN))
+        for mid in part:
+            self._release(mid)
+        if part:
+            self._note(0)
+            assert self._loop is not None
+            self._loop.call_soon(self._let_go, freed)
 
     def statistics(self) -> dict[str, Any]:
         return {

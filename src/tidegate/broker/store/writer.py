@@ -62,8 +62,13 @@ def write_batch(db: sqlite3.Connection, batch: Batch) -> None:
 
 def _write(db: sqlite3.Connection, batch: Batch) -> None:
     ended = batch.ended
+    delete_rows(db, "queue", "session_id, seq", batch.deletes)
     if ended:
         keys = [(sid,) for sid in ended]
+        # What is still queued was not in memory: only now it is known which messages these sessions let go.
+        batch.freed = [row[2] for row in batch.inserts.values() if row[0] in ended]
+        for key in keys:
+            batch.freed += (row[0] for row in db.execute("SELECT message_id FROM queue WHERE session_id = ?", key))
         delete_rows(db, "session", "id", keys)
         for table in ("subscription", "queue", "inbound"):
             delete_rows(db, table, "session_id", keys)
@@ -96,7 +101,6 @@ def _write(db: sqlite3.Connection, batch: Batch) -> None:
     )
     for sid, seq in batch.releases:
         db.execute("UPDATE queue SET released = 1 WHERE session_id = ? AND seq = ?", (sid, seq))
-    delete_rows(db, "queue", "session_id, seq", batch.deletes)
     delete_rows(
         db, "inbound", "session_id, packet_identifier", [k for k, v in batch.inbound.items() if not v]
     )
