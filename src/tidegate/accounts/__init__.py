@@ -1,6 +1,6 @@
 """Accounts and rights: who gets into a broker, and who may do what there."""
 
-from tidegate.accounts.accounts import Accounts
+from tidegate.accounts.accounts import Accounts, Loaded, load
 from tidegate.accounts.errors import AccountsError, ScramError
 from tidegate.accounts.guard import LoginGuard
 from tidegate.accounts.scram_client import ScramClient
@@ -12,7 +12,9 @@ __all__ = [
     "AccountsSettings",
     "CertificateIdentity",
     "CertificateUsername",
+    "Loaded",
     "LoginGuard",
     "ScramClient",
     "ScramError",
+    "load",
 ]

@@ -71,9 +71,14 @@ class PasswordChecker:
                 raise TooManyLoginsError
             task = asyncio.create_task(self._check(key, password, may_go_on))
             self._running[shared] = task
-            task.add_done_callback(lambda _: self._running.pop(shared, None))
+            task.add_done_callback(lambda done: self._on_done(shared, done))
         # Shielded: a client that leaves must not take the answer away from those that share it.
         return await asyncio.shield(task)
+
+    def _on_done(self, shared: tuple[_Key, str], task: asyncio.Task[bool]) -> None:
+        self._running.pop(shared, None)
+        if not task.cancelled():
+            task.exception()  # everyone who wanted to know may have left; asyncio would complain about that
 
     async def _check(self, key: _Key, password: bytes, may_go_on: Callable[[], bool]) -> bool:
         async with self._slots:

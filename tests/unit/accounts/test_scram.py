@@ -185,7 +185,7 @@ def test_the_client_refuses_a_server_that_does_not_know_the_password(message: by
         client.verify(message)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=100), st.binary(max_size=100))
 def test_any_bytes_are_refused_in_an_orderly_way(first: bytes, final: bytes) -> None:
     server = ScramServer(FILE)
