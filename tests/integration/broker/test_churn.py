@@ -72,12 +72,16 @@ class Watched:
         return self.running.broker.core
 
     def objects(self) -> dict[str, int]:
-        """Living objects by type, without those that were there before this broker."""
+        """Living objects by type, without those of other brokers that run in this process."""
+
+        def is_ours(each: object) -> bool:
+            if isinstance(each, Message) and not each.topic.startswith(PREFIX.encode()):
+                return False  # others go on publishing to $SYS
+            return id(each) not in self._older
+
+        # By exact type: `isinstance` would ask weak proxies, whose objects may be gone.
         found = Counter(
-            # By exact type: `isinstance` would ask weak proxies, whose objects may be gone.
-            type(each).__name__
-            for each in gc.get_objects()
-            if type(each) in COUNTED and id(each) not in self._older
+            type(each).__name__ for each in gc.get_objects() if type(each) in COUNTED and is_ours(each)
         )
         return {kind.__name__: found[kind.__name__] for kind in COUNTED}
 
