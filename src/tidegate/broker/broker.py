@@ -87,6 +87,7 @@ class Broker:
                         unix_path=listener.unix_path,
                         ssl=listener.tls,
                         websocket=listener.websocket,
+                        proxy=listener.proxy,
                     )
                 )
         except BaseException:

@@ -4,6 +4,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.net.proxy import ProxyOptions
 from tidegate.net.websocket import WebSocketOptions
 
 
@@ -17,6 +18,7 @@ class Listener:
     unix_path: Path | None = None
     tls: ssl.SSLContext | None = None
     websocket: WebSocketOptions | None = None
+    proxy: ProxyOptions | None = None
     allow_anonymous: bool = True
     max_connections: int = 0
     connections: int = 0

@@ -79,7 +79,8 @@ def connect(
     persistent: bool = False,
 ) -> bytes:
     """Return a CONNECT that asks for a clean session, or for one that outlives the connection."""
-    flags = (0x00 if persistent else 0x02) | (0x80 if username is not None else 0) | (0x40 if password is not None else 0)
+    flags = 0x00 if persistent else 0x02
+    flags |= (0x80 if username is not None else 0) | (0x40 if password is not None else 0)
     body = _field(b"MQTT") + bytes((protocol, flags)) + keep_alive.to_bytes(2, "big")
     if protocol == 5:
         body += b"\x05\x11" + SESSION_EXPIRY.to_bytes(4, "big") if persistent else b"\x00"

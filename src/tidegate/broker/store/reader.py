@@ -59,7 +59,9 @@ class Reader:
                 "GROUP BY message_id HAVING count(*) > 1"
             )
         )
-        references = self._number("SELECT count(*) FROM queue") + self._number("SELECT count(*) FROM retained")
+        references = self._number("SELECT count(*) FROM queue") + self._number(
+            "SELECT count(*) FROM retained"
+        )
         distinct = references - sum(self.shared.values()) + len(self.shared)
         self.has_orphans = self._number("SELECT count(*) FROM message") != distinct
 

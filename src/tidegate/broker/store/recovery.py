@@ -66,7 +66,10 @@ def open_file(path: Path) -> tuple[Lock, Reader]:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    if isinstance(error, Damage) or getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB"):
+    if isinstance(error, Damage) or getattr(error, "sqlite_errorname", "") in (
+        "SQLITE_CORRUPT",
+        "SQLITE_NOTADB",
+    ):
         return True
     return any(text in str(error) for text in ("malformed", "not a database"))
 

@@ -68,7 +68,9 @@ def _write(db: sqlite3.Connection, batch: Batch) -> None:
         # What is still queued was not in memory: only now it is known which messages these sessions let go.
         batch.freed = [row[2] for row in batch.inserts.values() if row[0] in ended]
         for key in keys:
-            batch.freed += (row[0] for row in db.execute("SELECT message_id FROM queue WHERE session_id = ?", key))
+            batch.freed += (
+                row[0] for row in db.execute("SELECT message_id FROM queue WHERE session_id = ?", key)
+            )
         delete_rows(db, "session", "id", keys)
         for table in ("subscription", "queue", "inbound"):
             delete_rows(db, table, "session_id", keys)
