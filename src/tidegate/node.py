@@ -15,6 +15,7 @@ from tidegate.broker import Broker, Listener
 from tidegate.broker.metrics import serve_metrics
 from tidegate.errors import TidegateError
 from tidegate.net.errors import AddressInUse
+from tidegate.net.proxy import ProxyOptions
 from tidegate.net.tls import server_context
 from tidegate.net.websocket import WebSocketOptions
 from tidegate.settings import ListenerSettings, ListenerType, Settings
@@ -52,6 +53,7 @@ def make_listener(settings: ListenerSettings, max_packet_size: int) -> Listener:
         unix_path=Path(settings.path) if is_unix else None,
         tls=tls,
         websocket=websocket,
+        proxy=ProxyOptions(trusted=settings.proxy_from) if settings.proxy_protocol else None,
         allow_anonymous=settings.accepts_anonymous,
         max_connections=settings.max_connections,
     )

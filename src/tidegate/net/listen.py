@@ -3,8 +3,8 @@
 `listen` opens one listener and hands every connection to a protocol made by the factory. For TCP, TLS and
 Unix sockets that protocol sits directly on the event loop's transport; for WebSocket an adaptor stands in
 between. Both event loops set TCP_NODELAY on what they accept. Limits on connections are the caller's,
-with one exception: connections that have not finished the WebSocket upgrade are unknown to the caller, so
-they are bounded, counted and closed here.
+with one exception: connections that have not finished the WebSocket upgrade, or have not brought the header of the
+proxy in front of the listener, are unknown to the caller, so they are bounded, counted and closed here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import socket
 import ssl as ssl_module
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tidegate.net.addresses import DEFAULT_WEBSOCKET_PATH, Endpoint, join_host_port, scheme_of
 from tidegate.net.errors import AddressInUse, ListenError
+from tidegate.net.proxy import ProxyGate, ProxyOptions
 from tidegate.net.unix import bind_unix, unlink_own
 from tidegate.net.websocket import Upgrades, WebSocketOptions, WebSocketServer
 
@@ -36,13 +38,19 @@ DEFAULT_UNIX_MODE = 0o660
 
 @dataclass(slots=True, kw_only=True)
 class ListenStatistics:
-    """Counts since the listener was opened; `upgrading` is the number of upgrades under way now."""
+    """Counts since the listener was opened; `upgrading` and `proxy_waiting` are numbers of the moment.
+
+    `proxied` connections brought a PROXY header, `proxy_refused` a wrong one or none.
+    """
 
     accepted: int = 0
     upgrading: int = 0
     upgraded: int = 0
     upgrades_failed: int = 0
     upgrades_turned_away: int = 0
+    proxy_waiting: int = 0
+    proxied: int = 0
+    proxy_refused: int = 0
 
 
 class Listening:
@@ -75,9 +83,11 @@ class Listening:
     def close(self) -> None:
         """Stop accepting at once and remove the socket file; may be called twice.
 
-        Connections still in the middle of a WebSocket upgrade are cut off.
+        Connections that still wait for their PROXY header or WebSocket upgrade are cut off.
         """
         self._server.close()
+        if self._accepting.gate is not None:
+            self._accepting.gate.abort_waiting()
         self._accepting.upgrades.abort_pending()
         if self._unix_path is not None:
             unlink_own(self._unix_path, self._inode)
@@ -96,6 +106,7 @@ async def listen(
     unix_path: str | Path | None = None,
     ssl: ssl_module.SSLContext | None = None,
     websocket: WebSocketOptions | None = None,
+    proxy: ProxyOptions | None = None,
     backlog: int = DEFAULT_BACKLOG,
     reuse_port: bool = False,
     unix_mode: int = DEFAULT_UNIX_MODE,
@@ -104,12 +115,17 @@ async def listen(
     """Open one listener, on `host` and `port` or on `unix_path`.
 
     `host` None binds every interface; port 0 lets the system choose (see `Listening.endpoints`). With `ssl`
-    connections are TLS, with `websocket` they are upgraded first; the two combine.
+    connections are TLS, with `websocket` they are upgraded first; the two combine. With `proxy` every connection
+    must begin with a PROXY header, before TLS, and `get_extra_info("peername")` is the client's address in it.
     Raises `AddressInUse` or `ListenError`.
     """
     loop = asyncio.get_running_loop()
+    tls = ssl is not None
+    handshake_timeout = tls_handshake_timeout if tls else None
     accepting = _Accepting(protocol_factory, websocket)
-    handshake_timeout = tls_handshake_timeout if ssl is not None else None
+    if proxy is not None:
+        accepting.put_gate(proxy, ssl, handshake_timeout)
+        ssl = handshake_timeout = None  # TLS begins behind the header
     server: asyncio.AbstractServer
     if unix_path is not None:
         path = Path(unix_path)
@@ -136,7 +152,6 @@ async def listen(
         )
     except OSError as error:
         raise _listen_error(host, port, error) from error
-    tls = ssl is not None
     endpoints = tuple(
         Endpoint(
             scheme=scheme_of(tls=tls, websocket=websocket is not None),
@@ -152,24 +167,34 @@ async def listen(
 
 
 class _Accepting:
-    """The factory given to the event loop: counts, and puts the WebSocket adaptor in front if wanted."""
+    """The factory given to the event loop: counts, and puts what is wanted in front of the caller's protocol."""
 
-    __slots__ = ("_factory", "_options", "accepted", "upgrades")
+    __slots__ = ("_factory", "accepted", "gate", "upgrades")
 
     def __init__(self, factory: ProtocolFactory, options: WebSocketOptions | None) -> None:
-        self._factory = factory
-        self._options = options
         self.accepted = 0
         self.upgrades = Upgrades()
+        self.gate: ProxyGate | None = None
+        self._factory: ProtocolFactory = factory
+        if options is not None:
+            self._factory = partial(WebSocketServer, factory, options, self.upgrades)
+
+    def put_gate(
+        self, options: ProxyOptions, ssl: ssl_module.SSLContext | None, handshake_timeout: float | None
+    ) -> None:
+        self.gate = ProxyGate(self._factory, options, ssl=ssl, tls_handshake_timeout=handshake_timeout)
+        self._factory = self.gate
 
     def __call__(self) -> asyncio.Protocol:
         self.accepted += 1
-        if self._options is None:
-            return self._factory()
-        return WebSocketServer(self._factory, self._options, self.upgrades)
+        return self._factory()
 
     def statistics(self) -> ListenStatistics:
+        gate = self.gate
         return ListenStatistics(
+            proxy_waiting=len(gate.waiting) if gate is not None else 0,
+            proxied=gate.introduced if gate is not None else 0,
+            proxy_refused=gate.refused if gate is not None else 0,
             accepted=self.accepted,
             upgrading=len(self.upgrades.pending),
             upgraded=self.upgrades.done,

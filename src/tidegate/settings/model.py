@@ -87,12 +87,21 @@ class ListenerSettings:
     )
     require_client_certificate: bool = setting(False, "tls and wss: refuse clients without a certificate")
     allow_anonymous: bool | None = setting(
-        None, "let clients in without credentials; auto: only on loopback addresses and unix sockets"
+        None,
+        "let clients in without credentials; auto: only on loopback addresses and unix sockets, without a proxy",
     )
     max_connections: int = setting(
         0, "connections at once on this listener; 0: only the node's limit", minimum=0
     )
     origins: tuple[str, ...] = setting((), "ws and wss: Origin headers accepted from browsers; empty: any")
+    proxy_protocol: bool = setting(
+        False,
+        "every connection begins with a PROXY header (version 1 or 2, before TLS) that gives the client's address; "
+        "see docs/proxy.md",
+    )
+    proxy_from: tuple[str, ...] = setting(
+        (), "addresses and networks of the proxies; empty: whoever can connect may claim any address"
+    )
 
     def __post_init__(self) -> None:
         # Frozen, but the defaults of two fields depend on a third: filling them in here means that no reader
@@ -117,6 +126,8 @@ class ListenerSettings:
         """`allow_anonymous` with its default worked out: safe unless somebody decided otherwise."""
         if self.allow_anonymous is not None:
             return self.allow_anonymous
+        if self.proxy_protocol:
+            return False  # the proxy stands on this machine, perhaps; its clients need not
         return self.type is ListenerType.UNIX or is_loopback(self.host)
 
     @property
@@ -218,6 +229,22 @@ def _check_listener(key: str, listener: ListenerSettings) -> None:
         raise refuse("host", "a listener needs an address", "127.0.0.1, or 0.0.0.0 for every interface")
     if listener.origins and not listener.is_websocket:
         raise refuse("origins", "only WebSocket listeners see an Origin", 'set type = "ws" or leave it out')
+    if listener.proxy_from:
+        if not listener.proxy_protocol:
+            raise refuse(
+                "proxy_from", "the listener expects no proxy", "set proxy_protocol = true or leave it out"
+            )
+        if listener.type is ListenerType.UNIX:
+            raise refuse(
+                "proxy_from",
+                "peers of a unix socket have no address",
+                "leave it out; the file's mode decides",
+            )
+        for network in listener.proxy_from:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise refuse("proxy_from", str(error), 'for example ["10.0.0.5", "10.1.0.0/16"]') from None
     if listener.is_tls:
         for name in ("certfile", "keyfile"):
             if getattr(listener, name) is None:
