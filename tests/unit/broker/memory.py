@@ -135,6 +135,10 @@ class Room:
                 return
         raise AssertionError("the loop never came to rest")
 
+    async def turn(self) -> None:
+        """One turn of the loop."""
+        await asyncio.sleep(0)
+
     async def until(self, condition: Callable[[], bool], seconds: float = 5.0) -> None:
         """Wait for something that a clock brings about."""
         deadline = self.core.now() + seconds
