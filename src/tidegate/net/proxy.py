@@ -121,7 +121,8 @@ class ProxyGate:
 class ProxiedTransport(asyncio.Transport):
     """The real transport, but for what the header says of the peer."""
 
-    # `write` is a slot that holds the real transport's method: what is called for every message costs nothing extra.
+    # `write` is a slot that holds the real transport's method: no Python frame for what is called all the time. The
+    # call costs 30 ns more than on uvloop's transport itself, which does not show in the echo of one small packet.
     __slots__ = ("_transport", "write")
 
     write: Callable[[Data], None]  # type: ignore[assignment]
