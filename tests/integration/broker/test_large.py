@@ -45,9 +45,8 @@ class Pulse:
 
     def __init__(self, broker: BrokerThread) -> None:
         self.worst = 0.0
-        self._broker = broker
+        self._is_stopped = False
         self._last = 0.0
-        self._timer: asyncio.TimerHandle | None = None
         broker.call(self._beat)
 
     def _beat(self) -> None:
@@ -56,11 +55,11 @@ class Pulse:
         if self._last:
             self.worst = max(self.worst, now - self._last)
         self._last = now
-        self._timer = loop.call_later(0.001, self._beat)
+        if not self._is_stopped:
+            loop.call_later(0.001, self._beat)
 
     def stop(self) -> float:
-        assert self._timer is not None
-        self._broker.call(lambda: self._timer and self._timer.cancel())
+        self._is_stopped = True
         return self.worst
 
 

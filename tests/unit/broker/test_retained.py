@@ -1,11 +1,17 @@
 """Retained messages against a dictionary and the plain definition of matching."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import plain_filters
+from tests.unit.broker.memory import Room, run
+from tidegate.broker.connection import Connection
+from tidegate.broker.hooks import Hooks
 from tidegate.broker.message import Message
 from tidegate.broker.retained import Retained
+from tidegate.broker.session import Session
+from tidegate.broker.subscribing import _send_retained
 from tidegate.mqtt.topics import matches
 
 TOPICS = [
@@ -117,3 +123,30 @@ def test_a_walk_during_changes_shows_each_topic_at_most_once_and_misses_none_tha
         retained.keep(Message(topic.encode(), data.draw(st.sampled_from([b"", b"2"]))))
     assert len(seen) == len(set(seen))
     assert {t for t in TOPICS if t[0] != "$"} - touched <= set(seen)
+
+
+@pytest.mark.xfail(reason="only messages that are sent count for the turn, not those that were looked at")
+def test_a_long_answer_is_given_in_pieces_also_when_nothing_in_it_may_be_received() -> None:
+    class Nothing:
+        def may_publish(self, client: Connection, topic: str) -> bool:
+            return True
+
+        def may_subscribe(self, client: Connection, topic_filter: str) -> bool:
+            return True
+
+        def may_receive(self, session: Session, topic: str) -> bool:
+            return False
+
+    async def main() -> None:
+        room = await Room.open(hooks=Hooks(authoriser=Nothing()))
+        peer = await room.connect("c", 4)
+        for number in range(2_000):
+            room.core.retained.keep(Message(b"t/%d" % number, b"x", retain=True))
+        peer.subscribe("#")
+        await room.settle()
+        subscription = room.session("c").subscriptions[b"#"]
+        pauses = sum(1 for _ in _send_retained(room.connection("c"), subscription))
+        await room.close()
+        assert pauses >= 2
+
+    run(main())
