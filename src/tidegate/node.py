@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tidegate.accounts import Accounts, load
 from tidegate.broker import Broker, Listener
 from tidegate.broker.metrics import serve_metrics
 from tidegate.errors import TidegateError
@@ -67,6 +68,8 @@ class Node:
         self._port_fallback = port_fallback
         self._stop_metrics: Callable[[], None] | None = None
         self.metrics_port = 0
+        self._reloading = asyncio.Lock()
+        self.accounts = Accounts(settings.accounts)
         self.broker = self._make_broker(settings)
 
     def _make_broker(self, settings: Settings) -> Broker:
@@ -79,6 +82,7 @@ class Node:
             name=settings.name,
             data=settings.data,
             store=settings.store,
+            hooks=self.accounts.hooks(),
         )
 
     async def start(self) -> None:
@@ -111,6 +115,7 @@ class Node:
         if self._stop_metrics is not None:
             self._stop_metrics()
         await self.broker.stop(timeout=self.settings.shutdown_timeout)
+        self.accounts.close()
 
     async def __aenter__(self) -> Node:
         await self.start()
@@ -119,8 +124,23 @@ class Node:
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
 
-    def reload(self, settings: Settings) -> None:
-        """Take new limits, features and certificates; what needs a restart is named in the log and left alone."""
+    async def reload(self, settings: Settings) -> None:
+        """Take new limits, features, certificates, accounts and rights, or raise with the old ones in force.
+
+        Clients stay connected, except those whose account is gone or has another password. What needs a restart is
+        named in the log and left alone.
+        """
+        async with self._reloading:
+            loaded = await asyncio.to_thread(load, settings.accounts)
+            self._reload_listeners(settings)
+            self.accounts.apply(loaded)
+            self.broker.apply(settings.limits, settings.features)
+            self.broker.rights_changed()
+            self.broker.close_clients(lambda user: not self.accounts.still_allowed(user))
+            self.settings = replace(settings, listeners=self.settings.listeners)
+            log.info("settings reloaded")
+
+    def _reload_listeners(self, settings: Settings) -> None:
         for old, new, listener in zip(
             self.settings.listeners, settings.listeners, self._listeners, strict=False
         ):
@@ -131,9 +151,6 @@ class Node:
                 log.warning("listener changed: restart to apply", extra={"listener": old.address})
         if len(self.settings.listeners) != len(settings.listeners):
             log.warning("listeners added or removed: restart to apply")
-        self.broker.apply(settings.limits, settings.features)
-        self.settings = replace(settings, listeners=self.settings.listeners)
-        log.info("settings reloaded")
 
 
 async def serve(
@@ -146,7 +163,7 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     async with Node(settings, port_fallback=port_fallback) as node:
         if reload is not None:
-            loop.add_signal_handler(signal.SIGHUP, _reload, node, reload)
+            loop.add_signal_handler(signal.SIGHUP, lambda: node.broker.core.spawn(_reload(node, reload)))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -156,9 +173,9 @@ async def serve(
     return 0
 
 
-def _reload(node: Node, read: Callable[[], Settings]) -> None:
+async def _reload(node: Node, read: Callable[[], Settings]) -> None:
     try:
-        node.reload(read())
+        await node.reload(read())
     except TidegateError as error:
         log.error("settings not reloaded, the old ones stay", extra={"error": str(error)})
 

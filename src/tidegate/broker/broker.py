@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Self
 
+from tidegate.broker.connection import CloseReason
 from tidegate.broker.core import Core
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Hooks
@@ -20,6 +21,7 @@ from tidegate.broker.store import Store, StoreSettings
 from tidegate.broker.store.recovery import open_file, restore
 from tidegate.broker.store.store import FILE_NAME
 from tidegate.broker.sys_topics import SysTopics
+from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.mqtt.topics import validate_topic_name
 from tidegate.net.addresses import Endpoint
@@ -168,6 +170,13 @@ class Broker:
     def rights_changed(self) -> None:
         """Forget cached rights: every later PUBLISH and delivery asks the authoriser again."""
         self.core.index.forget_routes()
+
+    def close_clients(self, is_unwanted: Callable[[str | None], bool]) -> int:
+        """Disconnect (0x87) clients whose user, None for anonymous ones, is unwanted; gives their number."""
+        unwanted = [conn for conn in self.core.connections if is_unwanted(conn.username)]
+        for conn in unwanted:
+            conn.close(CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED)
+        return len(unwanted)
 
     def statistics(self) -> dict[str, Any]:
         return self.core.statistics()

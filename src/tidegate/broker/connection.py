@@ -15,6 +15,7 @@ bounded buffer, everything else it sends is still answered, and keep-alive does 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterator
 from enum import StrEnum
@@ -598,6 +599,13 @@ class Connection(asyncio.Protocol):
                 self.core.loop.call_soon(self.feed)
                 return
         self.feeds = None
+
+    def expires_at(self, wall: float) -> None:
+        """What proved the client's identity is valid until then."""
+        self.core.alarms.at(self.core.now() + max(0.0, wall - time.time()), self._expire)
+
+    def _expire(self) -> None:
+        self.close(CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, "credentials expired")
 
     # -- ending ---------------------------------------------------------------------------------------------
 

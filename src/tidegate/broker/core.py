@@ -180,6 +180,8 @@ class Core:
             )
         if session.conn is not conn:
             return
+        if not self.may_leave_will(conn):  # the right was withdrawn meanwhile
+            self.set_will(session, None)
         session.detach()
         for observer in self.session_observers:
             observer.on_disconnected(conn, why)
@@ -240,6 +242,13 @@ class Core:
         if self.store is not None and (will is not None or session.will is not None):
             self.store.save_will(session.client_id, will)
         session.will = will
+
+    def may_leave_will(self, conn: Connection) -> bool:
+        """Whether the client has the right to what it wants published when it is gone."""
+        will = conn.session.will
+        if will is None or self.authorise is None:
+            return True
+        return self.authorise.may_publish(conn, will.message.topic.decode())
 
     def end_session(self, session: Session) -> None:
         """The session is over: its will, if still due, goes out now [MQTT5-3.1.2-10]."""

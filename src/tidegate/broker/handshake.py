@@ -213,13 +213,15 @@ class Handshake(asyncio.Protocol):
             self._step(connect.properties.get(Property.AUTHENTICATION_DATA))
             return
         authenticator = core.hooks.authenticator
-        if authenticator is None:
-            if listener.allow_anonymous:
-                self._accept(Verdict(user=None))
-            else:
-                self._refuse(ReasonCode.NOT_AUTHORIZED)
+        request = self._request(connect)
+        is_anonymous = request.username is None and request.password is None and request.certificate is None
+        if not listener.allow_anonymous and (is_anonymous or authenticator is None):
+            self._refuse(ReasonCode.NOT_AUTHORIZED)
             return
-        answer = authenticator.authenticate(self._request(connect))
+        if authenticator is None:
+            self._accept(Verdict(user=None))
+            return
+        answer = authenticator.authenticate(request)
         if isinstance(answer, Verdict):
             self._judge(answer)
         else:
@@ -344,8 +346,14 @@ class Handshake(asyncio.Protocol):
         connect = self._connect
         transport = self.transport
         assert connect is not None and transport is not None
-        core.handshakes.pop(self, None)
         client_id = connect.client_id or f"tide-{uuid4().hex}"
+        known = core.sessions.get(client_id)
+        if known is not None and known.user is not None and known.user != verdict.user:
+            self._refuse(
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier belongs to another user"
+            )
+            return
+        core.handshakes.pop(self, None)
         session, present = core.open_session(client_id, connect.clean_start)
         session.user = verdict.user
         properties = connect.properties
@@ -358,6 +366,8 @@ class Handshake(asyncio.Protocol):
             reply = {}
             conn.keep_alive = connect.keep_alive
             session.expiry = 0 if connect.clean_start else core.features.persistent_session_expiry
+        if verdict.expires is not None:
+            conn.expires_at(verdict.expires)
         core.set_will(session, _will(connect, client_id))
         quota = min(properties.get(Property.RECEIVE_MAXIMUM, 65_535), core.limits.max_inflight)
         is_plain = (
@@ -369,6 +379,14 @@ class Handshake(asyncio.Protocol):
         core.make_durable(session)
         transport.set_protocol(conn)
         core.connected(conn)
+        if not core.may_leave_will(conn):
+            core.set_will(session, None)
+            self.transport = None
+            transport.write(
+                encode_packet(Connack(reason_code=ReasonCode.NOT_AUTHORIZED), connect.protocol_level)
+            )
+            conn.close(CloseReason.NOT_AUTHORIZED)
+            return
         connack = Connack(session_present=present, properties=reply)
         try:
             transport.write(

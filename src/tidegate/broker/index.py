@@ -249,16 +249,22 @@ class SubscriptionIndex:
 
     def _make_route(self, topic: bytes) -> Route:
         by_session: dict[Session, list[Subscription]] = {}
-        groups: dict[SharedGroup, None] = {}
+        groups: dict[SharedGroup, list[Subscription]] = {}
         for subscription in self.match(topic):
             if self.may_receive is not None and not self.may_receive(subscription.session, topic):
                 continue
             if subscription.share:
-                groups[self.groups[subscription.share, subscription.topic_filter]] = None
+                group = self.groups[subscription.share, subscription.topic_filter]
+                groups.setdefault(group, []).append(subscription)
             else:
                 by_session.setdefault(subscription.session, []).append(subscription)
         targets = [Target(session, tuple(found)) for session, found in by_session.items()]
-        return Route(targets, tuple(groups))
+        # A group of which only some may receive this topic is cut down to those, for this route.
+        shared = (
+            group if len(members) == len(group.members) else group.restricted(members)
+            for group, members in groups.items()
+        )
+        return Route(targets, tuple(shared))
 
     def match(self, topic: bytes) -> Iterator[Subscription]:
         """Every subscription whose filter matches the topic name."""

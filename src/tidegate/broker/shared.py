@@ -36,6 +36,12 @@ class SharedGroup:
     def remove(self, subscription: Subscription) -> None:
         self.members = [m for m in self.members if m.session is not subscription.session]
 
+    def restricted(self, members: list[Subscription]) -> SharedGroup:
+        """The same group, policy included, with some of its members only."""
+        part = SharedGroup(self.name, self.topic_filter, self.policy, self._random)
+        part.members = members
+        return part
+
     def choose(self, topic: bytes, publisher: str, now: float, qos: int) -> Subscription | None:
         """The member for one message; None if nobody can take it.
 

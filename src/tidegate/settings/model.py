@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from tidegate.accounts.settings import AccountsSettings
 from tidegate.broker.settings import Features, Limits, setting
 from tidegate.broker.store.settings import StoreSettings
 from tidegate.flow import SHARED
@@ -175,6 +176,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
     store: StoreSettings = field(default_factory=StoreSettings)
+    accounts: AccountsSettings = field(default_factory=AccountsSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
