@@ -42,6 +42,20 @@ def run_command(*arguments: object, timeout: float = 60.0) -> subprocess.Complet
     )
 
 
+def kill_command(after: float, *arguments: object) -> float | None:
+    """Start `tidegate …` and kill it after so many seconds; if it ended before, how long it took."""
+    started = time.monotonic()
+    with subprocess.Popen(
+        command(*arguments), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            process.wait(after)
+            return time.monotonic() - started
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return None
+
+
 class BrokerProcess:
     """`tidegate serve --data DIR --port N`; the log is appended to a file, which outlives the process."""
 
@@ -87,7 +101,12 @@ class BrokerProcess:
         self._started = time.monotonic()
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                arguments, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=log, preexec_fn=self._before, user=self._user
+                arguments,
+                env=ENVIRONMENT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                preexec_fn=self._before,
+                user=self._user,
             )
 
     def start(self) -> None:
@@ -105,7 +124,9 @@ class BrokerProcess:
                 raise TimeoutError(f"not ready within {timeout} s: {self.logged()}")
             data = os.read(stdout.fileno(), 65_536)
             if not data:
-                raise AssertionError(f"ended with {self._process.wait()} before it was ready: {self.logged()}")
+                raise AssertionError(
+                    f"ended with {self._process.wait()} before it was ready: {self.logged()}"
+                )
             self._said += data
         self.start_seconds = time.monotonic() - self._started
         return self._said.decode()

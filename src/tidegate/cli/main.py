@@ -24,6 +24,7 @@ COMMANDS = {
     "sub": "sub",
     "bench": "bench",
     "passwd": "passwd",
+    "store": "store",
     "check-config": "check_config",
     "doctor": "doctor",
 }

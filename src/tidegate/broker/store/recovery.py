@@ -250,4 +250,7 @@ def _restore_wills(core: Core, store: Store, reader: Reader) -> None:
         assert at is not None
         if due is None:
             store.save_will(client_id, will, at)
-        core.alarms.at(max(at, core.now()), partial(core.delayed_will, session, session.epoch))
+        if at <= core.now():  # due already: a client that comes back at once is too late to call it off
+            core.loop.call_soon(core.delayed_will, session, session.epoch)
+        else:
+            core.alarms.at(at, partial(core.delayed_will, session, session.epoch))
