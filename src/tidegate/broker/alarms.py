@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
+
+log = logging.getLogger("tidegate.broker")
 
 TICK = 0.25  # seconds; the precision of keep-alive and of all timeouts of the sweeper
 
@@ -45,7 +48,11 @@ class Alarms:
         for _ in range(1_000):  # bound the turn
             if not self._heap or self._heap[0][0] > now:
                 break
-            heapq.heappop(self._heap)[2]()
+            callback = heapq.heappop(self._heap)[2]
+            try:
+                callback()
+            except Exception:  # one failing callback must not silence all others
+                log.exception("unexpected error in an alarm")
         if self._heap and self._timer is None:
             self._arm()
 

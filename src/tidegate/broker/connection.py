@@ -15,6 +15,7 @@ bounded buffer, everything else it sends is still answered, and keep-alive does 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from tidegate.broker.listener import Listener
     from tidegate.broker.session import Session
     from tidegate.broker.store.batch import Batch
+
+log = logging.getLogger("tidegate.broker")
 
 TURN_BYTES = 65_536  # about 700 small packets, 1 ms
 ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
@@ -249,9 +252,7 @@ class Connection(asyncio.Protocol):
             return self._consume_held(data)
         core = self.core
         if self.read_epoch != core.index.epoch:
-            self.read_epoch = core.index.epoch
-            if core.authorise is not None:
-                self.routes.clear()
+            self._refresh_routes()
         routes = self.routes
         v5 = self.v5
         size = len(data)
@@ -342,12 +343,20 @@ class Connection(asyncio.Protocol):
                     self._control(first, data[body:end])
                     if self.is_closing:
                         return b""
+                    if (
+                        self.read_epoch != core.index.epoch
+                    ):  # it subscribed, perhaps to what it publishes next
+                        self._refresh_routes()
                 pos = end
         except MQTTError as error:
             if run is not None:
                 self._forward(run, data[run_start:pos], run_count)
                 run = None
             self.fail(error)
+            return b""
+        except Exception:  # a hook is foreign code: its fault ends this connection and nothing else
+            log.exception("unexpected error while serving a client", extra={"client": self.session.client_id})
+            self.close(CloseReason.SERVER_ERROR, ReasonCode.UNSPECIFIED_ERROR)
             return b""
         finally:
             if received:  # only a whole packet shows that the client is alive [MQTT5-3.1.2-20]
@@ -360,6 +369,12 @@ class Connection(asyncio.Protocol):
         rest = data[pos:] if pos else data
         self._keep_partial(rest, end - pos if pos + 1 < size else 2)
         return rest
+
+    def _refresh_routes(self) -> None:
+        """Subscriptions or rights changed: a connection with answers of its own forgets them."""
+        self.read_epoch = self.core.index.epoch
+        if self.core.authorise is not None:
+            self.routes.clear()
 
     def _long_length(self, data: bytes, pos: int) -> tuple[int, int]:
         """Remaining length of three or four bytes and where the body begins; (0, 0) if more bytes are needed."""
@@ -550,7 +565,8 @@ class Connection(asyncio.Protocol):
             if known is not None:
                 alias = known
                 send_topic = False
-            elif len(aliases) < self.alias_max_out:
+            elif len(aliases) < self.alias_max_out and not self.session.paused:
+                # While the socket is full the packet may still be dropped, and with it the meaning of the alias.
                 alias = len(aliases) + 1
         packet = message.encode(
             self.version, qos, pid, retain=retain, dup=dup, subscription_identifiers=identifiers,
@@ -593,7 +609,12 @@ class Connection(asyncio.Protocol):
             if session.pending is not None and len(session.pending) > 1_000:
                 self.core.loop.call_later(0.05, self.feed)
                 return
-            if next(feeds[0], self) is self:
+            try:
+                is_done = next(feeds[0], self) is self
+            except Exception:
+                log.exception("unexpected error while sending retained messages")
+                is_done = True
+            if is_done:
                 feeds.popleft()
             else:
                 self.core.loop.call_soon(self.feed)

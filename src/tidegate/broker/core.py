@@ -18,7 +18,7 @@ from tidegate.broker.connection import CloseReason, Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
 from tidegate.broker.handshake import Handshake
-from tidegate.broker.hooks import Authoriser, Hooks
+from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
 from tidegate.broker.index import SubscriptionIndex
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure, default_bound_bytes, pressure_of, process_memory_bytes
@@ -164,8 +164,15 @@ class Core:
         counters.connections_maximum = max(counters.connections_maximum, len(self.connections))
         if conn.keep_alive:
             self.keep_alive.watch(conn, conn.last_seen + conn.keep_alive * 1.5)
+        self.tell(lambda observer: observer.on_connected(conn))
+
+    def tell(self, what: Callable[[SessionObserver], None]) -> None:
+        """Tell every session observer; one that fails is logged and harms nobody."""
         for observer in self.session_observers:
-            observer.on_connected(conn)
+            try:
+                what(observer)
+            except Exception:
+                log.exception("unexpected error in an observer")
 
     def disconnected(self, conn: Connection, why: CloseReason, text: str) -> None:
         """The connection no longer serves its session: publish or schedule its will, keep or end the session."""
@@ -183,8 +190,7 @@ class Core:
         if not self.may_leave_will(conn):  # the right was withdrawn meanwhile
             self.set_will(session, None)
         session.detach()
-        for observer in self.session_observers:
-            observer.on_disconnected(conn, why)
+        self.tell(lambda observer: observer.on_disconnected(conn, why))
         if self.is_stopping:
             if session.durable is not None:
                 session.durable.store.save_session(session, is_connected=False)
@@ -381,7 +387,11 @@ class Core:
 
 
 def _may_receive(authoriser: Authoriser, session: Session, topic: bytes) -> bool:
-    return authoriser.may_receive(session, topic.decode())
+    try:
+        return authoriser.may_receive(session, topic.decode())
+    except Exception:  # asked while somebody else publishes: that client is not to blame
+        log.exception("unexpected error in the authoriser")
+        return False
 
 
 def _admitter(limits: Limits) -> Admitter:

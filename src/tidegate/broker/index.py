@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidegate.broker.session import Session
 
 MAX_ROUTES = 65_536
+MAX_CACHED_TOPIC = 512  # bytes; longer topics are looked up each time
 PLUS = b"+"
 HASH = b"#"
 
@@ -240,8 +241,9 @@ class SubscriptionIndex:
         """The route of a valid topic name; from the cache, or made now."""
         route = self.routes.get(topic)
         if route is None:
-            if topic.startswith(b"$SYS/"):
-                return self._make_route(topic)  # a cached route would let clients publish there
+            # A cached route would let clients publish to $SYS; and the memory of the cache is bounded.
+            if topic.startswith(b"$SYS/") or len(topic) > MAX_CACHED_TOPIC:
+                return self._make_route(topic)
             if len(self.routes) >= MAX_ROUTES:
                 self.forget_routes()
             route = self.routes[topic] = self._make_route(topic)

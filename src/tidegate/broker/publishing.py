@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.broker.index import Route
+from tidegate.broker.index import MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
 from tidegate.broker.settings import QueueFull
@@ -228,7 +228,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     route = core.index.route(topic) if allowed else DENIED
     if len(conn.routes) >= MAX_OWN_ROUTES:
         conn.routes.clear()
-    conn.routes[topic] = route
+    if len(topic) <= MAX_CACHED_TOPIC:
+        conn.routes[topic] = route
     return route
 
 

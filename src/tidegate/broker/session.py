@@ -91,6 +91,7 @@ class Session:
             size = len(packets)
             if (
                 self.backlog_bytes + self.pending_bytes + size > core.limits.max_queued_bytes
+                or core.queued_bytes + size > core.limits.max_total_queued_bytes
                 or core.pressure >= Pressure.DROP_QOS0
             ):
                 self.drop(count)
@@ -175,6 +176,14 @@ class Session:
                 else:
                     self.enqueue((message, 0, retain, identifiers, 0))
             return
+        if self.pending is not None and self.core.features.queue_qos0 and not self.is_full:
+            self.enqueue((message, 0, retain, identifiers, 0))  # behind what was queued while it was away
+            return
+        self._send_qos0(message, retain, identifiers)
+
+    def _send_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
+        conn = self.conn
+        assert conn is not None
         if self.is_plain and not retain and not identifiers and message.expires is None:
             packet = message.plain(self.version)
         else:
@@ -255,7 +264,13 @@ class Session:
     # -- the queue of QoS 1 and 2 ---------------------------------------------------------------------------
 
     def enqueue(self, delivery: Delivery) -> None:
-        """Queue behind what waits already, also beyond the bound: publishers were stopped before."""
+        """Queue behind what waits already, also beyond the bound: publishers were stopped before.
+
+        What the node itself publishes (wills) cannot be stopped; at twice the bound it is dropped and counted.
+        """
+        if self.is_full and self.queued_messages >= 2 * self.core.limits.max_queued_messages:
+            self.drop(1)
+            return
         if self.pending is None:
             self.pending = deque()
         size = delivery[0].size_bytes
@@ -325,7 +340,7 @@ class Session:
             if qos:
                 self._send(delivery)
             else:
-                self._deliver_qos0(message, retain, identifiers)
+                self._send_qos0(message, retain, identifiers)
         if not pending:
             self.pending = None
         elif sent == 1_000:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.broker.index import Subscription, has_wildcard
@@ -17,6 +18,8 @@ from tidegate.mqtt.topics import parse_shared
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
+    from tidegate.broker.hooks import SessionObserver
+    from tidegate.broker.session import Session
 
 RETAINED_PER_TURN = 200
 
@@ -99,8 +102,7 @@ def _add(
     session.subscriptions[name] = subscription
     if session.durable is not None:
         session.durable.store.save_subscription(session, name, subscription)
-    for observer in core.session_observers:
-        observer.on_subscribed(session, subscription)
+    core.tell(lambda observer: observer.on_subscribed(session, subscription))
     return subscription, is_new
 
 
@@ -116,21 +118,25 @@ def on_unsubscribe(conn: Connection, packet: Unsubscribe) -> None:
         codes.append(ReasonCode.SUCCESS)
         if session.durable is not None:
             session.durable.store.save_subscription(session, topic_filter.encode(), None)
-        for observer in conn.core.session_observers:
-            observer.on_unsubscribed(session, subscription)
+        conn.core.tell(partial(_unsubscribed, session, subscription))
     reply = Unsuback(packet_identifier=packet.packet_identifier, reason_codes=codes)
     packet_out = encode_packet(reply, conn.version, max_packet_size=conn.max_packet_out or None)
     answer(conn, packet_out, waits=session.durable is not None)
+
+
+def _unsubscribed(session: Session, subscription: Subscription, observer: SessionObserver) -> None:
+    observer.on_unsubscribed(session, subscription)
 
 
 def _send_retained(conn: Connection, subscription: Subscription) -> Iterator[None]:
     """Send what is retained for a new subscription; stops after each part of RETAINED_PER_TURN messages."""
     core = conn.core
     session = conn.session
-    sent = 0
-    for message in core.retained.match(subscription.topic_filter):
+    for number, message in enumerate(core.retained.match(subscription.topic_filter), 1):
         if session.conn is not conn:
             return
+        if number % RETAINED_PER_TURN == 0:
+            yield
         if core.index.may_receive is not None and not core.index.may_receive(session, message.topic):
             continue
         # [MQTT5-3.3.1-8]: retain is set, whatever Retain As Published says, as the message is an old one.
@@ -140,6 +146,3 @@ def _send_retained(conn: Connection, subscription: Subscription) -> Iterator[Non
             True,
             (subscription.identifier,) if subscription.identifier else (),
         )
-        sent += 1
-        if sent % RETAINED_PER_TURN == 0:
-            yield

@@ -115,18 +115,9 @@ class PaperPublisher:
                 time = now - self._first
                 self.fr_avg = (policy.n - 1) / time if time > 1e-300 else inf
             return 0.0
-        if self._is_faster(interval):
+        if self.fr_new > policy.margin * self.fr_avg:
             self.d_f = policy.delay(self.fr_new)
         return self.d_f
-
-    def _is_faster(self, interval: float) -> bool:
-        """FR_new > margin * FR_avg, strictly.
-
-        Rounding in the difference of two clock values must not make a message at exactly the trained interval too
-        fast, hence the tolerance of a billionth, far below any clock's resolution at these rates.
-        """
-        bound = self._policy.margin * self.fr_avg
-        return self.fr_new > bound * (1.0 + 1e-9) if bound < inf else False
 
     def snapshot(self, now: float, rank: int = 0) -> Verdict:
         if self.fr_avg == 0.0:
