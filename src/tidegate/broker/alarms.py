@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,37 +18,70 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.broker")
 
+MAX_CANCELLED = 64  # cancelled alarms that may stay in the heap whatever its size
 TICK = 0.25  # seconds; the precision of keep-alive and of all timeouts of the sweeper
 
 
-class Alarms:
-    """Callbacks at given times. An alarm that is no longer wanted fires and finds that out itself."""
+class Alarm:
+    """One callback at one time; `callback` is None once it was cancelled."""
 
-    __slots__ = ("_heap", "_loop", "_order", "_timer")
+    __slots__ = ("callback", "order", "when")
+
+    def __init__(self, when: float, order: int, callback: Callable[[], None]) -> None:
+        self.when = when
+        self.order = order
+        self.callback: Callable[[], None] | None = callback
+
+    def __lt__(self, other: Alarm) -> bool:
+        return (self.when, self.order) < (other.when, other.order)
+
+
+class Alarms:
+    """Callbacks at given times. Cancelled ones are swept out once they are the majority."""
+
+    __slots__ = ("_cancelled", "_heap", "_loop", "_order", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._heap: list[Alarm] = []
         self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
+        self._cancelled = 0
 
-    def at(self, when: float, callback: Callable[[], None]) -> None:
-        heapq.heappush(self._heap, (when, next(self._order), callback))
+    def at(self, when: float, callback: Callable[[], None]) -> Alarm:
+        alarm = Alarm(when, next(self._order), callback)
+        heapq.heappush(self._heap, alarm)
         if self._timer is None or when < self._timer.when():
             self._arm()
+        return alarm
+
+    def cancel(self, alarm: Alarm | None) -> None:
+        """Forget an alarm, and what its callback holds; also one that has fired, or None."""
+        if alarm is None or alarm.callback is None:
+            return
+        alarm.callback = None
+        self._cancelled += 1
+        if self._cancelled > MAX_CANCELLED and self._cancelled * 2 > len(self._heap):
+            self._heap = [each for each in self._heap if each.callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._heap[0][0], self._fire)
+        self._timer = self._loop.call_at(self._heap[0].when, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
         now = self._loop.time()
         for _ in range(1_000):  # bound the turn
-            if not self._heap or self._heap[0][0] > now:
+            if not self._heap or self._heap[0].when > now:
                 break
-            callback = heapq.heappop(self._heap)[2]
+            alarm = heapq.heappop(self._heap)
+            callback, alarm.callback = alarm.callback, None
+            if callback is None:
+                self._cancelled -= 1
+                continue
             try:
                 callback()
             except Exception:  # one failing callback must not silence all others
@@ -62,7 +95,7 @@ class Alarms:
         self._heap.clear()
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) - self._cancelled
 
 
 class KeepAlive:
@@ -71,32 +104,39 @@ class KeepAlive:
     __slots__ = ("_next", "_slots")
 
     def __init__(self, now: float) -> None:
-        self._slots: dict[int, list[Connection]] = {}
+        self._slots: dict[int, dict[Connection, None]] = {}
         self._next = int(now / TICK)
 
     def watch(self, conn: Connection, deadline: float) -> None:
-        slot = int(deadline / TICK) + 1
+        slot = conn.keep_alive_slot = int(deadline / TICK) + 1
         found = self._slots.get(slot)
         if found is None:
-            self._slots[slot] = [conn]
-        else:
-            found.append(conn)
+            found = self._slots[slot] = {}
+        found[conn] = None
 
-    def expired(self, now: float) -> Iterator[Connection]:
+    def forget(self, conn: Connection) -> None:
+        """The connection ended."""
+        found = self._slots.get(conn.keep_alive_slot)
+        if found is not None:
+            found.pop(conn, None)
+            if not found:
+                del self._slots[conn.keep_alive_slot]
+
+    def expired(self, now: float) -> list[Connection]:
         """Connections that were silent for one and a half keep-alive intervals [MQTT5-3.1.2-22]."""
         current = int(now / TICK)
+        silent: list[Connection] = []
         while self._next <= current:
             for conn in self._slots.pop(self._next, ()):
-                if conn.is_closing:
-                    continue
                 if conn.held is not None or not conn.is_reading:
                     conn.last_seen = now  # we do not read, so its silence is ours
                 deadline = conn.last_seen + conn.keep_alive * 1.5
                 if deadline <= now:
-                    yield conn
+                    silent.append(conn)
                 else:
                     self.watch(conn, deadline)
             self._next += 1
+        return silent
 
     def __len__(self) -> int:
         return sum(map(len, self._slots.values()))

@@ -9,13 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
-from tidegate.broker.connection import CloseReason
 from tidegate.broker.core import Core
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Hooks
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
+from tidegate.broker.reasons import CloseReason
 from tidegate.broker.settings import Features, Limits
 from tidegate.broker.store import Store, StoreSettings
 from tidegate.broker.store.recovery import open_file, restore

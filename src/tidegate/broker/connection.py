@@ -19,29 +19,19 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.broker import fastpath, publishing, reauthentication, subscribing
+from tidegate.broker import control, fastpath, publishing
 from tidegate.broker.message import Message
+from tidegate.broker.reasons import CloseReason
 from tidegate.mqtt.codes import LEGAL, ReasonCode
-from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
-from tidegate.mqtt.errors import MalformedPacket, MQTTError, PacketTooLarge, ProtocolError
-from tidegate.mqtt.packets import (
-    Auth,
-    Disconnect,
-    PacketType,
-    Puback,
-    Pubcomp,
-    Pubrec,
-    Pubrel,
-    Subscribe,
-    Unsubscribe,
-)
+from tidegate.mqtt.errors import MalformedPacket, MQTTError, PacketTooLarge
+from tidegate.mqtt.packets import Disconnect, PacketType
 from tidegate.mqtt.properties import Properties, Property
 
 if TYPE_CHECKING:
+    from tidegate.broker.alarms import Alarm
     from tidegate.broker.core import Core
     from tidegate.broker.hooks import Exchange
     from tidegate.broker.index import Route
@@ -54,24 +44,16 @@ log = logging.getLogger("tidegate.broker")
 TURN_BYTES = 65_536  # about 700 small packets, 1 ms
 ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
 ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
+# What a turn of one client may cost, in units of about a microsecond, and what packets cost on the general path.
+TURN_BUDGET = 4_000
+COSTS: dict[int, int] = {PacketType.SUBSCRIBE: 50, PacketType.UNSUBSCRIBE: 30, PacketType.PINGREQ: 2}
 MAX_UNSENT = 4_096  # acknowledgements and the like that wait for a full socket
-PINGRESP = b"\xd0\x00"
 
 
-class CloseReason(StrEnum):
-    """Why a connection ended; every connection ends with exactly one of these."""
+class Waitable(Protocol):
+    """A session, the store or the node: what publishers wait for while it has no room."""
 
-    CLIENT_DISCONNECTED = "client disconnected"
-    CLIENT_GONE = "client closed the connection without DISCONNECT"
-    PROTOCOL_ERROR = "protocol error"
-    KEEP_ALIVE = "keep-alive timeout"
-    TAKEN_OVER = "session taken over"
-    SLOW_READER = "client did not read"
-    SLOW_PACKET = "client did not complete a packet"
-    NOT_AUTHORIZED = "not authorised"
-    ADMINISTRATIVE = "closed by the administrator"
-    SHUTDOWN = "server shutting down"
-    SERVER_ERROR = "unexpected error in the server"
+    waiters: dict[Connection, None] | None
 
 
 class Connection(asyncio.Protocol):
@@ -83,32 +65,36 @@ class Connection(asyncio.Protocol):
         "aliases_in",
         "aliases_out",
         "auth_method",
-        "chunks",
         "close_reason",
         "core",
         "exchange",
+        "expiry_alarm",
         "feeds",
-        "have",
         "held",
         "held_bytes",
         "is_closing",
         "is_reading",
         "keep_alive",
+        "keep_alive_slot",
         "last_batch",
         "last_seen",
         "listener",
+        "max_packet_in",
         "max_packet_out",
         "more",
         "need",
         "peer",
         "problem_information",
         "read_epoch",
+        "receive_maximum",
+        "rest",
         "routes",
         "session",
         "transport",
         "username",
         "v5",
         "version",
+        "waits_for",
     )  # fmt: skip
 
     def __init__(
@@ -130,14 +116,19 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         self.username: str | None = None
         self.keep_alive = 0
+        self.keep_alive_slot = 0
+        self.expiry_alarm: Alarm | None = None
+        # What CONNACK promised; a change of limits does not take it back.
+        self.max_packet_in = core.limits.max_packet_size
+        self.receive_maximum = core.limits.receive_maximum
         self.last_seen = core.now()
         self.routes: dict[bytes, Route] = core.index.routes if core.authorise is None else {}
         self.read_epoch = core.index.epoch
-        self.chunks: list[bytes] = []
-        self.have = 0
-        self.need = 0
-        self.more: bytes | None = None
+        self.rest: bytearray | None = None  # what came of an incomplete packet, and
+        self.need = 0  # how many bytes there must be before it is looked at again
+        self.more: bytes | None = None  # what this turn had no time for
         self.held: deque[bytes] | None = None
+        self.waits_for: Waitable | None = None  # what a held publisher waits for
         self.held_bytes = 0
         self.is_reading = True
         self.is_closing = False
@@ -163,26 +154,29 @@ class Connection(asyncio.Protocol):
         if self.more is not None:  # some transports deliver what they hold after reading was paused
             self.more += data
             return
-        if data[0] == 0x30 and size > 4 and data[1] == size - 2 and self._forward_single(data, size):
+        if data[0] == 0x30 and 4 < size < 130 and data[1] == size - 2 and self._forward_single(data, size):
             return
         if self.need:
-            self.chunks.append(data)
-            self.have += len(data)
-            if self.have < self.need:
+            rest = self.rest
+            assert rest is not None
+            if len(rest) + size < self.need:
+                rest += data
                 return
-            data = b"".join(self.chunks)
-            self.chunks.clear()
+            data = b"".join((rest, data))
+            self._forget_partial()
             self.need = 0
-            core.partial.pop(self, None)
         if len(data) > TURN_BYTES:
             self.more = data
-            self._set_reading(False)
             self._consume_more()
         else:
             self._consume(data)
+        if self.more is not None or self._is_choked():
+            self._set_reading(False)
+
+    def _is_choked(self) -> bool:
+        """Whether the client asks and does not read our answers."""
         session = self.session
-        if session.paused and len(session.out) > MAX_UNSENT:
-            self._set_reading(False)  # it asks and does not read our answers; `resume_writing` goes on
+        return session.paused and len(session.out) > MAX_UNSENT
 
     def _forward_single(self, data: bytes, size: int) -> bool:
         """A chunk that is one small QoS 0 PUBLISH, as slow publishers send it: the shortest way. False if it is not."""
@@ -221,27 +215,41 @@ class Connection(asyncio.Protocol):
         return True
 
     def _consume_more(self) -> None:
-        """Handle the next slice of a large chunk; what is left waits for the next turn."""
+        """Handle the next part of what a turn had no time for."""
         data = self.more
-        if data is None or self.is_closing:
+        if data is None or self.is_closing or self._is_choked():
             return
         self.more = None
         size = max(TURN_BYTES, self.need)
         self.need = 0
-        rest = self._consume(data[:size])
+        left = self._consume(data[:size])
+        tail = data[size:]
         if self.is_closing:
             return
-        remaining = rest + data[size:] if rest else data[size:]
-        if len(data) > size and remaining:
+        if self.more is not None:
+            self.more += tail
+        elif tail:
             self._forget_partial()
-            self.more = remaining
-            self.core.loop.call_soon(self._consume_more)
-        elif self.held is None:
-            self._set_reading(True)
+            self._defer(left + tail)
+        else:
+            self._resume_reading()
+
+    def _defer(self, data: bytes) -> None:
+        """Go on with `data` in the next turn, after others had theirs."""
+        self.more = data
+        self.core.loop.call_soon(self._consume_more)
 
     def _forget_partial(self) -> None:
-        self.chunks.clear()
+        self.rest = None
         self.core.partial.pop(self, None)
+
+    def _resume_reading(self) -> None:
+        if (
+            self.more is None
+            and not self._is_choked()
+            and (self.held is None or self.held_bytes <= self.core.limits.max_held_bytes)
+        ):
+            self._set_reading(True)
 
     def _consume(self, data: bytes) -> bytes:
         """Handle every whole packet in `data`; keep and return what is left of an incomplete one.
@@ -261,8 +269,9 @@ class Connection(asyncio.Protocol):
         run: Route | None = None  # route of the run that ends at `pos`
         run_start = run_count = 0
         end = 0
+        budget = TURN_BUDGET
         try:
-            while pos + 1 < size:
+            while pos + 1 < size and budget > 0:
                 first = data[pos]
                 length = data[pos + 1]
                 body = pos + 2
@@ -279,7 +288,7 @@ class Connection(asyncio.Protocol):
                         if not body:
                             end = size + 1
                             break
-                    if length + body - pos > core.limits.max_packet_size:
+                    if length + body - pos > self.max_packet_in:
                         raise PacketTooLarge(f"a packet of {length + body - pos} bytes is over the limit")
                 end = body + length
                 if end > size:
@@ -328,25 +337,26 @@ class Connection(asyncio.Protocol):
                     reached, count = fastpath.publishes(self, data, pos, size)
                     if count:
                         received += count - 1
+                        budget -= count
                         pos = reached
                         continue
                 elif first in ACKNOWLEDGEMENTS and length == 2:
                     reached = fastpath.acknowledgements(self, data, pos, size)
                     if reached > pos:
                         received += (reached - pos) // 4 - 1
+                        budget -= (reached - pos) // 8
                         pos = reached
                         continue
+                budget -= COSTS.get(first >> 4, 5)
                 if first & 0xF0 == 0x30:
                     if not publishing.on_publish(self, data, pos, first, body, end):
                         return self._hold(data[pos:])
                 else:
-                    self._control(first, data[body:end])
+                    control.on_control(self, first, data[body:end])
                     if self.is_closing:
                         return b""
-                    if (
-                        self.read_epoch != core.index.epoch
-                    ):  # it subscribed, perhaps to what it publishes next
-                        self._refresh_routes()
+                    if self.read_epoch != core.index.epoch:
+                        self._refresh_routes()  # it subscribed, perhaps to what it publishes next
                 pos = end
         except MQTTError as error:
             if run is not None:
@@ -367,6 +377,9 @@ class Connection(asyncio.Protocol):
         if pos == size:
             return b""
         rest = data[pos:] if pos else data
+        if budget <= 0:
+            self._defer(rest)
+            return b""
         self._keep_partial(rest, end - pos if pos + 1 < size else 2)
         return rest
 
@@ -391,9 +404,8 @@ class Connection(asyncio.Protocol):
         raise MalformedPacket("remaining length is longer than four bytes")
 
     def _keep_partial(self, rest: bytes, need: int) -> None:
-        self.chunks.append(rest)
-        self.have = len(rest)
-        self.need = max(need, self.have + 1)
+        self.rest = bytearray(rest)
+        self.need = max(need, len(rest) + 1)
         self.core.partial[self] = self.core.now()
 
     def _forward(self, route: Route, packets: bytes, count: int) -> None:
@@ -412,60 +424,6 @@ class Connection(asyncio.Protocol):
         for observer in self.core.publish_observers:
             observer.on_run(self, packets, count)
 
-    # -- packets other than PUBLISH -------------------------------------------------------------------------
-
-    def _control(self, first: int, body: bytes) -> None:
-        kind = first >> 4
-        session = self.session
-        if kind == PacketType.PINGREQ:
-            if first != 0xC0 or body:
-                raise MalformedPacket("PINGREQ has no flags and no body")
-            session.write(PINGRESP)
-            return
-        packet = decode_packet(first, body, self.version)
-        match packet:
-            case Puback():
-                # Unknown identifiers are ignored: the message may have been acknowledged on a former connection.
-                session.on_puback(packet.packet_identifier)
-            case Pubrec():
-                pid = packet.packet_identifier.to_bytes(2, "big")
-                if session.on_pubrec(packet.packet_identifier, packet.reason_code >= 0x80):
-                    if packet.reason_code < 0x80:
-                        publishing.answer(self, b"\x62\x02" + pid, waits=session.durable is not None)
-                elif self.v5:
-                    if packet.reason_code < 0x80:
-                        session.write(b"\x62\x03" + pid + b"\x92")
-                else:
-                    session.write(b"\x62\x02" + pid)
-            case Pubrel():
-                publishing.on_pubrel(self, packet.packet_identifier)
-            case Pubcomp():
-                session.on_pubcomp(packet.packet_identifier)
-            case Subscribe():
-                subscribing.on_subscribe(self, packet)
-            case Unsubscribe():
-                subscribing.on_unsubscribe(self, packet)
-            case Disconnect():
-                self._on_disconnect(packet)
-            case Auth():
-                verdict = reauthentication.on_auth(self, packet)
-                if verdict is not None:
-                    self.close(CloseReason.NOT_AUTHORIZED, verdict.reason_code, verdict.reason)
-            case _:
-                # [MQTT5-3.1.0-2]: a second CONNECT, or a packet only a server sends.
-                raise ProtocolError(f"unexpected {type(packet).__name__.upper()}")
-
-    def _on_disconnect(self, packet: Disconnect) -> None:
-        session = self.session
-        expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
-        if expiry is not None:
-            if session.expiry == 0 and expiry != 0:
-                raise ProtocolError("DISCONNECT may not set a session expiry where CONNECT had none")
-            session.expiry = min(expiry, self.core.features.max_session_expiry)
-        if packet.reason_code == ReasonCode.NORMAL_DISCONNECTION:
-            self.core.set_will(session, None)  # [MQTT5-3.14.4-3]
-        self.close(CloseReason.CLIENT_DISCONNECTED, linger=False)
-
     # -- holding a publisher --------------------------------------------------------------------------------
 
     def _hold(self, data: bytes) -> bytes:
@@ -481,14 +439,15 @@ class Connection(asyncio.Protocol):
         size = len(data)
         pos = 0
         end = 0
+        budget = TURN_BUDGET
         try:
-            while pos + 1 < size:
+            while pos + 1 < size and budget > 0:
                 length, body = self._long_length(data, pos)
                 if not body:
                     end = size + 1
                     break
                 end = body + length
-                if end - pos > self.core.limits.max_packet_size:
+                if end - pos > self.max_packet_in:
                     raise PacketTooLarge(f"a packet of {end - pos} bytes is over the limit")
                 if end > size:
                     break
@@ -496,9 +455,10 @@ class Connection(asyncio.Protocol):
                     held.append(data[pos:end])
                     self.held_bytes += end - pos
                 else:
+                    budget -= COSTS.get(data[pos] >> 4, 5)
                     self.core.counters.messages_received += 1
                     self.last_seen = self.core.now()
-                    self._control(data[pos], data[body:end])
+                    control.on_control(self, data[pos], data[body:end])
                     if self.is_closing:
                         return b""
                 pos = end
@@ -510,29 +470,33 @@ class Connection(asyncio.Protocol):
         if pos == size:
             return b""
         rest = data[pos:]
+        if budget <= 0:
+            self._defer(rest)
+            return b""
         self._keep_partial(rest, end - pos if pos + 1 < size else 2)
         return rest
 
+    def wait_for(self, full: Waitable) -> None:
+        """Be released when `full` has room, or forgotten there when the connection ends."""
+        self.waits_for = full
+        if full.waiters is None:
+            full.waiters = {}
+        full.waiters[self] = None
+
     def release(self) -> None:
         """There may be room again: go on with what was held."""
+        self.waits_for = None
         held = self.held
         if held is None or self.is_closing:
             return
         self.held = None
-        tail = b"".join(self.chunks)
+        self.held_bytes = 0
+        parts = [*held, self.rest or b"", self.more or b""]
         self._forget_partial()
         self.need = 0
-        more, self.more = self.more, None
-        data = b"".join(held) + tail + (more or b"")
-        self.held_bytes = 0
+        self.more = None
         self.last_seen = self.core.now()
-        if len(data) > TURN_BYTES:
-            self.more = data
-            self._consume_more()
-        elif data:
-            self._consume(data)
-        if self.held is None and self.more is None:
-            self._set_reading(True)
+        self._defer(b"".join(parts))
 
     def _set_reading(self, reading: bool) -> None:
         if reading != self.is_reading and not self.is_closing:
@@ -589,13 +553,13 @@ class Connection(asyncio.Protocol):
         session = self.session
         if session.conn is not self:
             return
-        session.paused = False
-        if session.out and not session.queued:
-            session.queued = True
-            self.core.mark_dirty(session)
-        if not self.is_reading and self.held is None and self.more is None:
-            self._set_reading(True)
-        session.drain()
+        session.relieve()
+        if session.paused:
+            return
+        if self.more is not None:
+            self.core.loop.call_soon(self._consume_more)
+        else:
+            self._resume_reading()
         if self.feeds is not None:
             self.core.loop.call_soon(self.feed)
 
@@ -623,7 +587,7 @@ class Connection(asyncio.Protocol):
 
     def expires_at(self, wall: float) -> None:
         """What proved the client's identity is valid until then."""
-        self.core.alarms.at(self.core.now() + max(0.0, wall - time.time()), self._expire)
+        self.expiry_alarm = self.core.alarms.at(self.core.now() + max(0.0, wall - time.time()), self._expire)
 
     def _expire(self) -> None:
         self.close(CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED, "credentials expired")
@@ -633,10 +597,7 @@ class Connection(asyncio.Protocol):
     def fail(self, error: MQTTError) -> None:
         """End the connection for what the client sent."""
         self.core.counters.protocol_errors += 1
-        code = ReasonCode(error.reason_code)
-        if code not in LEGAL[PacketType.DISCONNECT]:  # a second CONNECT with an unknown version, for example
-            code = ReasonCode.PROTOCOL_ERROR
-        self.close(CloseReason.PROTOCOL_ERROR, code, str(error))
+        self.close(CloseReason.PROTOCOL_ERROR, ReasonCode(error.reason_code), str(error))
 
     def close(
         self,
@@ -655,6 +616,11 @@ class Connection(asyncio.Protocol):
         transport = self.transport
         out = session.out if session.conn is self else []
         if self.v5 and code is not None:
+            if (
+                code not in LEGAL[PacketType.DISCONNECT]
+            ):  # a second CONNECT with an unknown version, for example
+                is_ours = why is CloseReason.PROTOCOL_ERROR
+                code = ReasonCode.PROTOCOL_ERROR if is_ours else ReasonCode.NOT_AUTHORIZED
             props: Properties = dict(properties or {})
             if text and self.problem_information:
                 props[Property.REASON_STRING] = text
@@ -686,7 +652,9 @@ class Connection(asyncio.Protocol):
         if not self.is_closing:
             self.is_closing = True
             self.close_reason = CloseReason.CLIENT_GONE
-            core.disconnected(self, CloseReason.CLIENT_GONE, str(exc) if exc else "")
+            if self.held and self.held[-1][0] >> 4 == PacketType.DISCONNECT:
+                control.on_held_disconnect(self, self.held[-1])
+            core.disconnected(self, self.close_reason, str(exc) if exc else "")
 
     def abort(self) -> None:
         self.transport.abort()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from tidegate import flow
 from tidegate.broker.alarms import TICK, Alarms, KeepAlive
-from tidegate.broker.connection import CloseReason, Connection
+from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
 from tidegate.broker.handshake import Handshake
@@ -23,6 +23,7 @@ from tidegate.broker.index import SubscriptionIndex
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure, default_bound_bytes, pressure_of, process_memory_bytes
 from tidegate.broker.publishing import distribute
+from tidegate.broker.reasons import CloseReason
 from tidegate.broker.retained import Retained
 from tidegate.broker.session import NEVER, Session
 from tidegate.broker.settings import Features, Limits, QueueFull
@@ -80,7 +81,7 @@ class Core:
         self.keep_alive = KeepAlive(self.now())
         self.dirty: list[Session] = []
         self.queued_bytes = 0
-        self.full_sessions = 0
+        self.full: dict[Session, None] = {}  # sessions with no room for QoS 1 and 2
         self.is_stopping = False
         self.loop_lag = 0.0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -89,7 +90,7 @@ class Core:
         self.pressure = Pressure.NONE
         self.memory_bytes = process_memory_bytes()
         self._memory_bound = limits.max_memory or default_bound_bytes()
-        self.waiters: list[Callable[[], None]] = []  # publishers held for want of memory
+        self.waiters: dict[Connection, None] | None = None  # publishers held for want of memory
         self._tick_due = self.now() + TICK
         self._ticker = loop.call_at(self._tick_due, self._tick)
 
@@ -177,6 +178,10 @@ class Core:
     def disconnected(self, conn: Connection, why: CloseReason, text: str) -> None:
         """The connection no longer serves its session: publish or schedule its will, keep or end the session."""
         self.connections.discard(conn)
+        self.keep_alive.forget(conn)
+        self.alarms.cancel(conn.expiry_alarm)
+        if conn.waits_for is not None and conn.waits_for.waiters is not None:
+            conn.waits_for.waiters.pop(conn, None)
         conn.listener.connections -= 1
         self.admitter.disconnected(conn.address)
         self.counters.count_close(why)
@@ -200,7 +205,9 @@ class Core:
             self.end_session(session)
             return
         if session.expiry != NEVER:
-            self.alarms.at(now + session.expiry, partial(self.expire, session, session.epoch))
+            session.expiry_alarm = self.alarms.at(
+                now + session.expiry, partial(self.expire, session, session.epoch)
+            )
         if session.durable is not None:
             session.durable.store.save_session(session, is_connected=False)
         will = session.will
@@ -208,7 +215,8 @@ class Core:
             if will.delay:
                 if self.store is not None:
                     self.store.save_will(session.client_id, will, now + will.delay)
-                self.alarms.at(now + will.delay, partial(self.delayed_will, session, session.epoch))
+                due = now + will.delay
+                session.will_alarm = self.alarms.at(due, partial(self.delayed_will, session, session.epoch))
             else:
                 self.publish_will(session)
 
@@ -265,7 +273,30 @@ class Core:
         session.subscriptions = {}
         self.publish_will(session)
         session.epoch += 1
+        self.cancel_alarms(session)
         session.discard()
+
+    def cancel_alarms(self, session: Session) -> None:
+        """The client is back, or the session is over."""
+        self.alarms.cancel(session.expiry_alarm)
+        self.alarms.cancel(session.will_alarm)
+        session.expiry_alarm = session.will_alarm = None
+
+    def became_full(self, session: Session) -> None:
+        """Publishers wait from now on; once it has been stuck for `hold_timeout` they go on without it."""
+        self.full[session] = None
+        timeout = self.limits.hold_timeout
+        if timeout:
+            self.alarms.at(self.now() + timeout + TICK, partial(self._check_stuck, session))
+
+    def _check_stuck(self, session: Session) -> None:
+        if not session.is_full:
+            return
+        if self.drops_for(session):
+            session.release_waiters()
+        else:
+            due = session.full_since + self.limits.hold_timeout + TICK
+            self.alarms.at(max(due, self.now() + TICK), partial(self._check_stuck, session))
 
     def make_durable(self, session: Session) -> None:
         """A client connected: from its first CONNECT with an expiry on, its session is kept in the store."""
@@ -276,11 +307,12 @@ class Core:
         if session.durable is not None:
             self.store.save_session(session, is_connected=True)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine that belongs to the broker and ends with it."""
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
 
     # -- admission ------------------------------------------------------------------------------------------
 
@@ -307,9 +339,9 @@ class Core:
             )
             self.pressure = pressure
         if pressure < Pressure.HOLD and self.waiters:
-            waiters, self.waiters = self.waiters, []
-            for resume in waiters:
-                self.loop.call_soon(resume)
+            waiters, self.waiters = self.waiters, None
+            for conn in waiters:
+                self.loop.call_soon(conn.release)
 
     # -- the sweep ------------------------------------------------------------------------------------------
 
@@ -320,11 +352,17 @@ class Core:
         self._ticker = self.loop.call_at(self._tick_due, self._tick)
         limits = self.limits
         self._watch_memory()
-        for conn in list(self.keep_alive.expired(now)):
+        for session in list(self.full):
+            session.check_room()  # room may have been made by others: the bound over all sessions
+        for conn in self.keep_alive.expired(now):
             conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
         for handshake in _older(self.handshakes, now - limits.connect_timeout):
             handshake.abort()
         for conn in _older(self.partial, now - limits.packet_timeout):
+            if not conn.is_reading:  # we do not read, so its delay is ours
+                del self.partial[conn]
+                self.partial[conn] = now
+                continue
             conn.close(CloseReason.SLOW_PACKET, ReasonCode.MALFORMED_PACKET, "packet not completed in time")
         for conn in _older(self.blocked, now - limits.write_timeout):
             conn.close(CloseReason.SLOW_READER)
@@ -356,7 +394,7 @@ class Core:
                 "retained": len(self.retained),
                 "retained_bytes": self.retained.size_bytes,
                 "queued_bytes": self.queued_bytes,
-                "full_sessions": self.full_sessions,
+                "full_sessions": len(self.full),
                 "handshakes": len(self.handshakes),
                 "waiting_connects": len(self.waiting),
                 "memory_bytes": self.memory_bytes,

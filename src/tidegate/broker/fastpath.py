@@ -34,7 +34,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
     core = conn.core
     session = conn.session
     if (
-        core.full_sessions
+        core.full
         or core.pressure
         or core.publish_observers
         or session.durable is not None
@@ -43,7 +43,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
         return pos, 0
     routes = conn.routes
     v5 = conn.v5
-    limit = core.limits.max_packet_size
+    limit = conn.max_packet_in
     first = data[pos]
     qos = first >> 1 & 3
     inbound = session.inbound
@@ -57,7 +57,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
         body = pos + 2
         if length > 127:
             body = pos + 3
-            if body > size:
+            if body > size or not data[pos + 2]:
                 break
             length = length & 0x7F | data[pos + 2] << 7
             if length > 16_383:
@@ -82,7 +82,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
             break
         if inbound is not None and qos == 2:
             number = pid[0] << 8 | pid[1]
-            if number in inbound or len(inbound) >= core.limits.receive_maximum:
+            if number in inbound or len(inbound) >= conn.receive_maximum:
                 break
             inbound.add(number)
         head = data[pos:topic_end]
@@ -111,7 +111,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
                 target.deliver(message, qos)
         acks.append(pid)
         pos = end
-        if core.full_sessions:
+        if core.full:
             break
     if acks:
         prefix = PUBACK if qos == 1 else PUBREC

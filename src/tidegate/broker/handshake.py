@@ -13,11 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
-from tidegate.broker.connection import CloseReason, Connection
+from tidegate.broker.connection import Connection
 from tidegate.broker.hooks import ConnectRequest, Exchange, Verdict
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
+from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admission
 from tidegate.mqtt.codes import PacketType, ReasonCode
@@ -48,6 +49,7 @@ class Handshake(asyncio.Protocol):
         "_buffer",
         "_connect",
         "_exchange",
+        "_task",
         "address",
         "core",
         "listener",
@@ -65,6 +67,7 @@ class Handshake(asyncio.Protocol):
         self._connect: Connect | None = None
         self._exchange: Exchange | None = None
         self._authenticating = False
+        self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         core = self.core
@@ -77,7 +80,7 @@ class Handshake(asyncio.Protocol):
         else:
             self.peer = "local"
         # Sockets that have not said CONNECT are bounded too; these get no answer, they have asked nothing.
-        if core.is_stopping or len(core.handshakes) > core.limits.max_connections:
+        if core.is_stopping or len(core.handshakes) + len(core.waiting) > core.limits.max_connections:
             self.transport.abort()
             return
         core.handshakes[self] = core.now()
@@ -86,6 +89,8 @@ class Handshake(asyncio.Protocol):
         self.core.handshakes.pop(self, None)
         self.core.waiting.pop(self, None)
         self.transport = None
+        if self._task is not None:
+            self._task.cancel()
 
     def eof_received(self) -> bool:
         return False
@@ -209,7 +214,11 @@ class Handshake(asyncio.Protocol):
             if known is None:
                 self._refuse(ReasonCode.BAD_AUTHENTICATION_METHOD)  # [MQTT5-4.12.0-1]
                 return
-            self._exchange = known.start(self._request(connect))
+            try:
+                self._exchange = known.start(self._request(connect))
+            except Exception:  # noqa: BLE001 - logged there
+                self._judge(self._hook_failed())
+                return
             self._step(connect.properties.get(Property.AUTHENTICATION_DATA))
             return
         authenticator = core.hooks.authenticator
@@ -221,12 +230,15 @@ class Handshake(asyncio.Protocol):
         if authenticator is None:
             self._accept(Verdict(user=None))
             return
-        answer = authenticator.authenticate(request)
+        try:
+            answer = authenticator.authenticate(request)
+        except Exception:  # noqa: BLE001 - logged there
+            answer = self._hook_failed()
         if isinstance(answer, Verdict):
             self._judge(answer)
         else:
             self._authenticating = True
-            core.spawn(self._wait(answer))
+            self._task = core.spawn(self._wait(answer))
 
     def _check(self, connect: Connect) -> ReasonCode:
         features = self.core.features
@@ -241,7 +253,7 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.QOS_NOT_SUPPORTED
             if will.retain and not features.retain_available:  # [MQTT5-3.2.2-13]
                 return ReasonCode.RETAIN_NOT_SUPPORTED
-            if will.topic.startswith(("$SYS/", "$share/")):
+            if will.topic == "$SYS" or will.topic.startswith(("$SYS/", "$share/")):
                 return ReasonCode.TOPIC_NAME_INVALID
         if (
             connect.client_id not in self.core.sessions
@@ -268,13 +280,17 @@ class Handshake(asyncio.Protocol):
     async def _wait(self, answer: Awaitable[Verdict]) -> None:
         try:
             verdict = await answer
-        except Exception:
-            # A hook is foreign code: its fault must refuse this client and nothing else.
-            log.exception("authenticator failed")
-            verdict = Verdict(reason_code=ReasonCode.UNSPECIFIED_ERROR)
+        except Exception:  # noqa: BLE001 - logged there
+            verdict = self._hook_failed()
         self._authenticating = False
+        self._task = None
         if self.transport is not None and not self.transport.is_closing():
             self._judge(verdict)
+
+    def _hook_failed(self) -> Verdict:
+        """A hook is foreign code: its fault refuses this client and harms nobody else."""
+        log.exception("unexpected error while authenticating a client", extra={"peer": self.peer})
+        return Verdict(reason_code=ReasonCode.UNSPECIFIED_ERROR)
 
     def _judge(self, verdict: Verdict) -> None:
         if verdict.reason_code == ReasonCode.SUCCESS:
@@ -295,7 +311,10 @@ class Handshake(asyncio.Protocol):
 
     def _step(self, data: bytes | None) -> None:
         assert self._exchange is not None and self._connect is not None and self.transport is not None
-        answer = self._exchange.step(data)
+        try:
+            answer = self._exchange.step(data)
+        except Exception:  # noqa: BLE001 - logged there
+            answer = self._hook_failed()
         if isinstance(answer, Verdict):
             self._judge(answer)
             return
@@ -347,6 +366,10 @@ class Handshake(asyncio.Protocol):
         transport = self.transport
         assert connect is not None and transport is not None
         client_id = connect.client_id or f"tide-{uuid4().hex}"
+        code = core.admission()  # others may have connected while this one waited
+        if code:
+            self._refuse(code)
+            return
         known = core.sessions.get(client_id)
         if known is not None and known.user is not None and known.user != verdict.user:
             self._refuse(

@@ -14,9 +14,10 @@ from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.properties import Properties
 
 if TYPE_CHECKING:
-    from tidegate.broker.connection import CloseReason, Connection
+    from tidegate.broker.connection import Connection
     from tidegate.broker.index import Subscription
     from tidegate.broker.message import Message
+    from tidegate.broker.reasons import CloseReason
     from tidegate.broker.session import Session
 
 

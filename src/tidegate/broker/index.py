@@ -242,7 +242,7 @@ class SubscriptionIndex:
         route = self.routes.get(topic)
         if route is None:
             # A cached route would let clients publish to $SYS; and the memory of the cache is bounded.
-            if topic.startswith(b"$SYS/") or len(topic) > MAX_CACHED_TOPIC:
+            if topic.startswith(b"$SYS") or len(topic) > MAX_CACHED_TOPIC:
                 return self._make_route(topic)
             if len(self.routes) >= MAX_ROUTES:
                 self.forget_routes()

@@ -26,13 +26,13 @@ from tidegate.mqtt.properties import Properties, Property, decode_properties, en
 from tidegate.mqtt.topics import validate_topic_name
 
 if TYPE_CHECKING:
-    from tidegate.broker.connection import Connection
+    from tidegate.broker.connection import Connection, Waitable
     from tidegate.broker.core import Core
     from tidegate.broker.index import Target
     from tidegate.broker.session import Session
-    from tidegate.broker.store import Store
 
 DENIED = Route([], ())  # the publisher has no right to this topic
+DENIED.fast4 = DENIED.fast5 = None  # so that every such packet is seen and counted
 MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
 
 
@@ -94,7 +94,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
             return _hold_or_refuse(conn, store, qos, pid)
         if core.pressure is Pressure.HOLD:
             return _hold_or_refuse(conn, core, qos, pid)
-        if core.full_sessions:
+        if core.full:
             full = _full_recipient(conn, route, qos, pid)
             if full is not None:
                 return _hold_or_refuse(conn, full, qos, pid)
@@ -114,7 +114,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         elif number in session.inbound:
             answer(conn, b"\x50\x02" + pid)
             return True
-        if len(session.inbound) >= core.limits.receive_maximum and conn.v5:
+        if len(session.inbound) >= conn.receive_maximum and conn.v5:
             raise ReceiveMaximumExceeded("more QoS 2 messages than Receive Maximum")  # [MQTT5-3.3.4-7]
         session.inbound.add(number)
         if session.durable is not None:
@@ -249,16 +249,14 @@ def _full_recipient(conn: Connection, route: Route, qos: int, pid: bytes) -> Ses
     return None
 
 
-def _hold_or_refuse(conn: Connection, full: Session | Store | Core, qos: int, pid: bytes) -> bool:
+def _hold_or_refuse(conn: Connection, full: Waitable, qos: int, pid: bytes) -> bool:
     """Answer 0x97 and go on, or wait for `full`, a session, the disk or the memory, to have room."""
     core = conn.core
     if core.features.queue_full is QueueFull.REFUSE and conn.v5:
         core.counters.publish_refused += 1
         _acknowledge(conn, qos, pid, ReasonCode.QUOTA_EXCEEDED)
         return True
-    if full.waiters is None:
-        full.waiters = []
-    full.waiters.append(conn.release)
+    conn.wait_for(full)
     core.counters.publish_held += 1
     return False
 

@@ -12,7 +12,6 @@ a value (PUBLISH → PUBREL) keeps its place, so re-sending walks it from the fr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.broker.durable import Durable, packet_identifier
@@ -20,6 +19,7 @@ from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
 
 if TYPE_CHECKING:
+    from tidegate.broker.alarms import Alarm
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
     from tidegate.broker.index import Subscription
@@ -34,6 +34,9 @@ RawDelivery = tuple[bytes, int, bytes]
 Released = tuple[int, int, int]
 RELEASED = 3  # stands where a delivery has its QoS
 
+RELIEF_BYTES = 131_072  # written at once to a client that has read again
+RELIEF_PARTS = 4  # in one turn
+LARGE = 16_384  # bytes of a payload from which messages in flight are bounded by bytes, too
 FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
 NEVER = 4_294_967_295  # [MQTT5-3.1.2.11.2]: a session expiry interval that means no expiry
 
@@ -42,9 +45,10 @@ class Session:
     """State of one client identifier. Only `Core` makes and ends sessions."""
 
     __slots__ = (
-        "backlog", "backlog_bytes", "client_id", "conn", "core", "dropped", "durable", "epoch", "expiry", "full_since",
-        "inbound", "inflight", "is_full", "is_plain", "next_pid", "out", "paused", "pending", "pending_bytes", "queued",
-        "quota", "subscriptions", "unsent", "user", "version", "waiters", "will",
+        "backlog", "backlog_bytes", "client_id", "conn", "core", "dropped", "durable", "epoch", "expiry",
+        "expiry_alarm", "full_since", "inbound", "inflight", "is_full", "is_plain", "next_pid", "out",
+        "paused", "pending", "pending_bytes", "queued", "quota", "subscriptions", "unsent", "user",
+        "version", "waiters", "will", "will_alarm",
     )  # fmt: skip
 
     def __init__(self, core: Core, client_id: str) -> None:
@@ -58,6 +62,8 @@ class Session:
         self.epoch = 0  # counts connections, so that a timer can tell whether the client came back
         self.subscriptions: dict[bytes, Subscription] = {}
         self.will: Will | None = None
+        self.expiry_alarm: Alarm | None = None
+        self.will_alarm: Alarm | None = None
         # Egress. `queued`: connected, writable and on the list of sessions to flush at the end of this turn.
         self.out: list[bytes] = []
         self.queued = False
@@ -74,7 +80,7 @@ class Session:
         self.pending_bytes = 0
         self.is_full = False
         self.full_since = 0.0
-        self.waiters: list[Callable[[], None]] | None = None
+        self.waiters: dict[Connection, None] | None = None  # publishers held until there is room
         # QoS 2 from the client: identifiers received and not yet released
         self.inbound: set[int] | None = None
         self.durable: Durable | None = None  # None: the session lives and dies with the process
@@ -85,8 +91,9 @@ class Session:
         """Take `count` whole QoS 0 packets when the session is not on the flush list yet."""
         conn = self.conn
         core = self.core
-        if conn is None:
-            return  # [MQTT5-3.1.2-23] asks for QoS 1 and 2 only; `offer` queues QoS 0 when configured
+        if conn is None:  # [MQTT5-3.1.2-23] asks for QoS 1 and 2 only
+            core.counters.publish_sent -= count  # the caller counted before it knew
+            return
         if self.paused:
             size = len(packets)
             if (
@@ -94,6 +101,7 @@ class Session:
                 or core.queued_bytes + size > core.limits.max_total_queued_bytes
                 or core.pressure >= Pressure.DROP_QOS0
             ):
+                core.counters.publish_sent -= count
                 self.drop(count)
                 return
             if self.backlog is None:
@@ -127,7 +135,7 @@ class Session:
             self._deliver_qos0(message, retain, identifiers)
         elif self.durable is not None:
             self._deliver_durable(self.durable, message, qos, retain, identifiers)
-        elif self.conn is None or self.paused or self.pending is not None or len(self.inflight) >= self.quota:
+        elif self.conn is None or self.paused or self.pending is not None or not self._has_quota(message):
             if self.is_full and self.core.drops_for(self):
                 self.drop(1)
             else:
@@ -158,7 +166,7 @@ class Session:
             self.conn is None
             or self.paused
             or pending is not None
-            or len(self.inflight) >= self.quota
+            or not self._has_quota(message)
             or packet_identifier(seq) in self.inflight
             or not durable.may_send(qos, seq)
         ):
@@ -289,7 +297,7 @@ class Session:
         ):
             self.is_full = True
             self.full_since = self.core.now()
-            self.core.full_sessions += 1
+            self.core.became_full(self)
 
     @property
     def queued_messages(self) -> int:
@@ -306,8 +314,6 @@ class Session:
         """Send what waits, as far as the socket and the client's quota allow."""
         if self.conn is None or self.paused:
             return
-        if self.backlog is not None:
-            self._drain_backlog()
         if self.unsent is not None:
             self._resend()
             if self.unsent is not None:
@@ -325,7 +331,7 @@ class Session:
         while pending and sent < 1_000:  # bound the turn: acknowledgements or the next flush continue
             delivery = pending[0]
             message, qos, retain, identifiers, seq = delivery
-            if qos and not self._may_send(qos, seq):
+            if qos and not self._may_send(message, qos, seq):
                 break
             pending.popleft()
             size = message.size_bytes
@@ -350,8 +356,15 @@ class Session:
                 self.full_since = now
             self.check_room()
 
-    def _may_send(self, qos: int, seq: int) -> bool:
-        if len(self.inflight) >= self.quota:
+    def _has_quota(self, message: Message) -> bool:
+        """Receive Maximum, and for large messages a bound on the bytes in flight."""
+        limit = self.quota
+        if len(message.payload) > LARGE:
+            limit = min(limit, max(1, self.core.limits.max_queued_bytes // len(message.payload)))
+        return len(self.inflight) < limit
+
+    def _may_send(self, message: Message, qos: int, seq: int) -> bool:
+        if not self._has_quota(message):
             return False
         durable = self.durable
         return (
@@ -360,17 +373,41 @@ class Session:
             or (durable.may_send(qos, seq) and packet_identifier(seq) not in self.inflight)
         )
 
-    def _drain_backlog(self) -> None:
+    def relieve(self) -> None:
+        """The socket takes more: write the QoS 0 packets that waited, a part at a time, then all else.
+
+        The session stays `paused` until nothing older waits, so that nothing newer overtakes.
+        """
+        conn = self.conn
+        if conn is None:
+            return
         backlog = self.backlog
-        assert backlog is not None
-        for packets, _ in backlog:
-            self.out.append(packets)
-        self.core.queued_bytes -= self.backlog_bytes
+        parts = 0
+        while backlog:
+            if conn in self.core.blocked:
+                return  # the socket is full again
+            if parts == RELIEF_PARTS:
+                self.core.loop.call_soon(self.relieve)
+                return
+            size = 0
+            part: list[bytes] = []
+            while backlog and size < RELIEF_BYTES:
+                packets, _ = backlog.popleft()
+                part.append(packets)
+                size += len(packets)
+            self.backlog_bytes -= size
+            self.core.queued_bytes -= size
+            self.core.counters.bytes_sent += size
+            conn.transport.write(b"".join(part))
+            parts += 1
         self.backlog = None
-        self.backlog_bytes = 0
-        if not self.queued:
+        if conn in self.core.blocked:
+            return
+        self.paused = False
+        if self.out and not self.queued:
             self.queued = True
             self.core.mark_dirty(self)
+        self.drain()
 
     def check_room(self) -> None:
         """Leave the full state once a fifth of the bound is free again, and let held publishers go on."""
@@ -381,13 +418,13 @@ class Session:
             and self.core.queued_bytes < limits.max_total_queued_bytes
         ):
             self.is_full = False
-            self.core.full_sessions -= 1
+            self.core.full.pop(self, None)
             self.release_waiters()
 
     def release_waiters(self) -> None:
         waiters, self.waiters = self.waiters, None
-        for resume in waiters or ():
-            self.core.loop.call_soon(resume)
+        for conn in waiters or ():
+            self.core.loop.call_soon(conn.release)
 
     # -- acknowledgements -----------------------------------------------------------------------------------
 
@@ -437,6 +474,7 @@ class Session:
         self.quota = quota
         self.is_plain = is_plain
         self.epoch += 1
+        self.core.cancel_alarms(self)
         self.out = []
         self.queued = self.paused = False
         if changed:
@@ -506,9 +544,8 @@ class Session:
         self.pending_bytes = 0
         self.inflight = {}
         self.inbound = None
-        if self.is_full:
-            self.is_full = False
-            core.full_sessions -= 1
+        self.is_full = False
+        core.full.pop(self, None)
         self.release_waiters()
 
     def statistics(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidegate.broker.session import Session
 
 RETAINED_PER_TURN = 200
+MAX_FEEDS = 1_000  # subscriptions of one connection whose retained messages are still to be sent
 
 
 def on_subscribe(conn: Connection, packet: Subscribe) -> None:
@@ -71,6 +72,8 @@ def _check(conn: Connection, request: packets.Subscription, identifier: int) -> 
     if not features.wildcard_subscription_available and has_wildcard(topic_filter.encode()):
         return ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, ""
     session = conn.session
+    if conn.feeds is not None and len(conn.feeds) > MAX_FEEDS:
+        return ReasonCode.QUOTA_EXCEEDED, "retained messages of earlier subscriptions are still being sent"
     if (
         len(session.subscriptions) >= core.limits.max_subscriptions
         and topic_filter.encode() not in session.subscriptions

@@ -14,6 +14,7 @@ from tidegate.broker.message import Message
 if TYPE_CHECKING:
     from tidegate.broker.core import Core
 
+MAX_SUMMED = 50_000  # sessions that are added up in one turn of the loop
 WINDOWS = (("1min", 60.0), ("5min", 300.0), ("15min", 900.0))
 
 
@@ -66,7 +67,6 @@ class SysTopics:
             "broker/messages/received": counters.messages_received,
             "broker/messages/sent": counters.publish_sent,
             "broker/messages/stored": len(core.retained) + counters.queued_messages,
-            "broker/messages/inflight": sum(len(s.inflight) for s in core.sessions.values()),
             "broker/publish/messages/received": counters.publish_received,
             "broker/publish/messages/sent": counters.publish_sent,
             "broker/publish/messages/dropped": counters.dropped,
@@ -85,7 +85,7 @@ class SysTopics:
             "tide/connects/waiting": len(core.waiting),
             "tide/queued/bytes": core.queued_bytes,
             "tide/queued/messages": counters.queued_messages,
-            "tide/sessions/full": core.full_sessions,
+            "tide/sessions/full": len(core.full),
             "tide/publish/held": counters.publish_held,
             "tide/publish/refused": counters.publish_refused,
             "tide/publish/denied": counters.publish_denied,
@@ -94,6 +94,8 @@ class SysTopics:
             "tide/connects/refused": counters.connects_refused,
             "tide/protocol/errors": counters.protocol_errors,
         }
+        if sessions <= MAX_SUMMED:
+            values["broker/messages/inflight"] = sum(len(s.inflight) for s in core.sessions.values())
         values.update(self._load_averages(now))
         return values
 

@@ -16,7 +16,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ class Store:
         self.commits = 0
         self.rows_written = 0
         self.is_blocked = False
-        self.waiters: list[Callable[[], None]] = []
+        self.waiters: dict[Connection, None] | None = None
         self._next_message = 1
         self._next_session = 1
         self._shared: dict[int, int] = {}
@@ -396,9 +396,9 @@ class Store:
             callback()
         if self.is_blocked and self.batch.size_bytes < self.settings.max_uncommitted_bytes / 2:
             self.is_blocked = False
-            waiters, self.waiters = self.waiters, []
-            for resume in waiters:
-                resume()
+            waiters, self.waiters = self.waiters, None
+            for conn in waiters or ():
+                conn.release()
 
     def _let_go(self, freed: Iterator[int]) -> None:
         """Release messages of ended sessions, part by part: a queue may have been long."""

@@ -1,0 +1,102 @@
+"""Who a publisher is, beyond one connection: what was learnt is kept, and a new name is no new beginning.
+
+A client id is whatever the client says. An attacker who is held, or who never finishes training, would simply come
+back under another one. So a state that is suspicious or still in training when its last connection closes is left at
+the address it came from, and the next unknown client id from there continues with it. A publisher in good standing
+leaves nothing behind, so clients behind one address do not pay for each other's normal traffic.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tidegate.flow.backoff.base import BackoffPolicy, Prior, Publisher, State
+
+CAPACITY: Final = 65_536
+LEFT_AT_ADDRESS: Final = 16  # states that wait at one address; the newest is continued first
+
+
+class Identity(NamedTuple):
+    """`user` is authenticated, or "" for anonymous clients; a user's client ids are its own."""
+
+    client_id: str
+    user: str = ""
+
+
+@dataclass(slots=True)
+class _Known:
+    publisher: Publisher
+    connections: int
+
+
+class IdentityTable:
+    """Publishers by identity, the longest unused forgotten first, and states left at addresses.
+
+    `capacity` bounds both tables. A state left at an address is continued within `memory` seconds. Two ids that share
+    a state share its allowance as well.
+    """
+
+    __slots__ = ("_capacity", "_known", "_left", "_memory", "_policy")
+
+    def __init__(self, policy: BackoffPolicy, *, capacity: int = CAPACITY, memory: float = 600.0) -> None:
+        if capacity < 1:
+            raise ValueError("capacity must be at least 1")
+        self._policy = policy
+        self._capacity = capacity
+        self._memory = memory
+        self._known: OrderedDict[Identity, _Known] = OrderedDict()
+        self._left: OrderedDict[str, list[tuple[float, Publisher]]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def open(
+        self, client_id: str, user: str, address: str, now: float, prior: Prior | None = None
+    ) -> Publisher:
+        """The state of a client that connects. An address "" (a local socket, a proxy) leaves and takes nothing."""
+        identity = Identity(client_id, user)
+        known = self._known.get(identity)
+        if known is not None:
+            self._known.move_to_end(identity)
+            known.connections += 1
+            return known.publisher
+        publisher = self._take(address, now) if prior is None else None
+        if publisher is None:
+            publisher = self._policy.publisher(identity, prior)
+        self._known[identity] = _Known(publisher, 1)
+        if len(self._known) > self._capacity:
+            self._evict()
+        return publisher
+
+    def close(self, client_id: str, user: str, address: str, now: float) -> None:
+        """The client's connection is gone. What was learnt stays."""
+        known = self._known.get(Identity(client_id, user))
+        if known is None:
+            return
+        known.connections -= 1
+        state = known.publisher.snapshot(now).state
+        if known.connections > 0 or state is State.NORMAL or not address:
+            return
+        left = self._left.setdefault(address, [])
+        left[:] = [entry for entry in left if entry[1] is not known.publisher][-LEFT_AT_ADDRESS + 1 :]
+        left.append((now, known.publisher))
+        self._left.move_to_end(address)
+        if len(self._left) > self._capacity:
+            self._left.popitem(last=False)
+
+    def _take(self, address: str, now: float) -> Publisher | None:
+        left = self._left.get(address)
+        if left is None:
+            return None
+        when, publisher = left.pop()
+        if not left:
+            del self._left[address]
+        return publisher if now - when <= self._memory else None
+
+    def _evict(self) -> None:
+        """Forget the longest unused; one that is connected keeps its object, only its name is forgotten."""
+        _, gone = self._known.popitem(last=False)
+        if gone.connections <= 0 and not any(k.publisher is gone.publisher for k in ()):
+            self._policy.forget(gone.publisher)
