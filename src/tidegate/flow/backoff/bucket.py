@@ -240,7 +240,9 @@ class AdaptivePublisher:
         error = time / trained - messages
         # One block may not make a clock of a Poisson stream, nor the reverse.
         spread = min(error * error / messages, 4.0 + 9.0 * dispersion)
-        self.dispersion += (spread - dispersion) * min(0.25, messages / min(settings.memory_dispersion, samples))
+        self.dispersion += (spread - dispersion) * min(
+            0.25, messages / min(settings.memory_dispersion, samples)
+        )
         self._burst += (peak - self._burst) * min(0.25, messages / settings.memory)
         gap = min(time / messages, 4.0 * trained)
         self._learnt(trained + (gap - trained) * min(0.5, messages / min(self._memory, samples)), messages)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from tidegate.flow.backoff.base import BackoffPolicy, Prior, Publisher, State
 
 CAPACITY: Final = 65_536
+EVICT_TRIES: Final = 8  # bounds the work of one connection
 LEFT_AT_ADDRESS: Final = 16  # states that wait at one address; the newest is continued first
 
 
@@ -34,8 +35,8 @@ class _Known:
 class IdentityTable:
     """Publishers by identity, the longest unused forgotten first, and states left at addresses.
 
-    `capacity` bounds both tables. A state left at an address is continued within `memory` seconds. Two ids that share
-    a state share its allowance as well.
+    `capacity` bounds both tables; clients that are connected count, but stay. A state left at an address is continued
+    within `memory` seconds. Two ids that share a state share its allowance as well.
     """
 
     __slots__ = ("_capacity", "_known", "_left", "_memory", "_policy")
@@ -96,7 +97,10 @@ class IdentityTable:
         return publisher if now - when <= self._memory else None
 
     def _evict(self) -> None:
-        """Forget the longest unused; one that is connected keeps its object, only its name is forgotten."""
-        _, gone = self._known.popitem(last=False)
-        if gone.connections <= 0 and not any(k.publisher is gone.publisher for k in ()):
-            self._policy.forget(gone.publisher)
+        """Forget the longest unused that is not connected; if there is none at hand, the bound is on connections."""
+        for _ in range(EVICT_TRIES):
+            identity, oldest = self._known.popitem(last=False)
+            if oldest.connections <= 0:
+                self._policy.forget(oldest.publisher)
+                return
+            self._known[identity] = oldest

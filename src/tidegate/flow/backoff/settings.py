@@ -24,11 +24,11 @@ class AdaptiveSettings:
     evidence: float = 4.0  # kept over the depth while nobody is held; bounds the way back
 
     # Learning.
-    memory: int = 256  # messages the trained rate of a Poisson stream averages over; a regular one needs fewer
+    memory: int = 256  # messages a Poisson stream's rate is averaged over; a regular one needs fewer
     memory_dispersion: int = 512  # and the dispersion
     drift: float = 1.85  # a suspicious rate that is surely below this multiple is a drift, and learnt
     doubt: float = 2.0  # standard errors that make it sure
-    forgive: float = 0.125  # learning of what is beyond, relative: how a changed publisher is accepted at last
+    forgive: float = 0.125  # learning of what is beyond, relative: a changed publisher is accepted at last
 
     # Holding.
     d_max: float = 5.0  # longest hold

@@ -6,7 +6,7 @@ The tree is rebuilt only when a chunk is split or vanishes, which is rare enough
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 
 CHUNK = 512  # moving half of this many pointers costs less than the bisection before it
 
@@ -64,6 +64,13 @@ class SortedRates:
         if at == len(self._chunks):
             return self._size
         return self._before(at) + bisect_left(self._chunks[at], value)
+
+    def not_above(self, value: float) -> int:
+        """How many are smaller or equal."""
+        at = bisect_right(self._maxes, value)
+        if at == len(self._chunks):
+            return self._size
+        return self._before(at) + bisect_right(self._chunks[at], value)
 
     def select(self, position: int) -> float:
         """The value at a position, 0 the smallest; raises IndexError."""
