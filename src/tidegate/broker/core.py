@@ -289,6 +289,11 @@ class Core:
         if timeout:
             self.alarms.at(self.now() + timeout + TICK, partial(self._check_stuck, session))
 
+    def check_full(self) -> None:
+        """Room may have been made by others: the bound over all sessions."""
+        for session in list(self.full):
+            session.check_room()
+
     def _check_stuck(self, session: Session) -> None:
         if not session.is_full:
             return
@@ -352,8 +357,7 @@ class Core:
         self._ticker = self.loop.call_at(self._tick_due, self._tick)
         limits = self.limits
         self._watch_memory()
-        for session in list(self.full):
-            session.check_room()  # room may have been made by others: the bound over all sessions
+        self.check_full()
         for conn in self.keep_alive.expired(now):
             conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
         for handshake in _older(self.handshakes, now - limits.connect_timeout):

@@ -420,6 +420,8 @@ class Session:
             self.is_full = False
             self.core.full.pop(self, None)
             self.release_waiters()
+            if self.core.full:  # the bound over all sessions may have been theirs, too
+                self.core.loop.call_soon(self.core.check_full)
 
     def release_waiters(self) -> None:
         waiters, self.waiters = self.waiters, None

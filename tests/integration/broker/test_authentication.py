@@ -179,7 +179,6 @@ def test_a_late_refusal_refuses(start_broker: StartBroker, dial: Dial, until: Un
     client.expect_closed()
 
 
-@pytest.mark.xfail(reason="the task goes on after the handshake was given up")
 def test_an_answer_that_never_comes_ends_with_the_connect_timeout_and_leaves_nothing(
     start_broker: StartBroker, dial: Dial, until: Until
 ) -> None:
@@ -207,7 +206,6 @@ def test_a_client_that_leaves_before_its_answer_is_not_connected(
     assert (broker.statistics()["sessions"], broker.statistics()["connections"]) == (0, 0)
 
 
-@pytest.mark.xfail(reason="limits are not checked again when a late answer comes")
 def test_clients_that_wait_for_their_answer_cannot_together_exceed_max_connections(
     start_broker: StartBroker, dial: Dial, until: Until
 ) -> None:
@@ -225,9 +223,7 @@ def test_clients_that_wait_for_their_answer_cannot_together_exceed_max_connectio
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(
-            "at once", marks=pytest.mark.xfail(reason="the exception ends the connection without CONNACK")
-        ),
+        pytest.param("at once"),
         "later",
     ],
 )
@@ -338,9 +334,7 @@ def test_a_connected_client_authenticates_again_while_its_traffic_goes_on(
     "code",
     [
         ReasonCode.NOT_AUTHORIZED,
-        pytest.param(
-            BAD_PASSWORD, marks=pytest.mark.xfail(reason="DISCONNECT cannot carry 0x86: encoding it raises")
-        ),
+        pytest.param(BAD_PASSWORD),
     ],
 )
 def test_a_failed_re_authentication_ends_the_connection_and_its_bookkeeping(
@@ -367,7 +361,6 @@ def test_re_authentication_needs_the_method_of_connect(start_broker: StartBroker
     assert ended is not None and ended.reason_code == ReasonCode.PROTOCOL_ERROR
 
 
-@pytest.mark.xfail(reason="the exception ends the connection without CONNACK")
 def test_a_method_that_fails_refuses_that_client_and_no_other(
     start_broker: StartBroker, dial: Dial, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -112,7 +112,6 @@ def test_a_subscriber_that_never_reads_is_cut_off_after_write_timeout(
     assert broker.statistics()["sessions"] == 1
 
 
-@pytest.mark.xfail(reason="the bound is looked at four times a second, not when something is queued")
 def test_the_bound_over_all_clients_drops_before_memory_runs_out(
     start_broker: StartBroker, dial: Dial
 ) -> None:
@@ -140,7 +139,6 @@ def slow_reader_with_aliases(broker: BrokerThread, dial: Dial) -> RawClient:
     return slow
 
 
-@pytest.mark.xfail(reason="an alias counts as known when it is encoded, also if the packet is then dropped")
 def test_an_alias_whose_first_packet_was_dropped_is_not_used(start_broker: StartBroker, dial: Dial) -> None:
     broker = start_broker(max_queued_bytes=100_000, sys_interval=0)
     slow, publisher = slow_reader_with_aliases(broker, dial), dial(broker)

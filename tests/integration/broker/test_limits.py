@@ -120,7 +120,6 @@ def test_a_connection_rate_below_one_a_second_still_admits_somebody(
     assert dial(broker).connect("c").reason_code == ReasonCode.SUCCESS
 
 
-@pytest.mark.xfail(reason="limits are not checked again when a client's turn comes")
 def test_clients_that_wait_for_their_turn_cannot_together_exceed_max_connections(
     start_broker: StartBroker, dial: Dial
 ) -> None:
@@ -304,7 +303,6 @@ def test_new_limits_rule_without_a_restart(start_broker: StartBroker, dial: Dial
     assert first.subscribe_all(asked).reason_codes == [0, ReasonCode.QUOTA_EXCEEDED]
 
 
-@pytest.mark.xfail(reason="limits rule from the next packet on, whatever CONNACK promised")
 def test_a_client_keeps_the_packet_size_it_was_promised_when_limits_change(
     start_broker: StartBroker, dial: Dial
 ) -> None:

@@ -90,7 +90,6 @@ def test_a_denied_publish_reaches_nobody_and_is_answered_by_version_and_qos(
     assert guarded.call(lambda: guarded.broker.core.retained.get(b"secret")) is None
 
 
-@pytest.mark.xfail(reason="the route of a denied topic takes the quick way, uncounted")
 def test_every_denied_publish_is_counted(guarded: BrokerThread, dial: Dial) -> None:
     client = dial(guarded)
     client.connect("c")
@@ -101,7 +100,6 @@ def test_every_denied_publish_is_counted(guarded: BrokerThread, dial: Dial) -> N
     assert guarded.statistics()["publish_denied"] == 6
 
 
-@pytest.mark.xfail(reason="the route of a denied topic takes the quick way, observed")
 def test_an_observer_sees_no_denied_publish(start_broker: StartBroker, dial: Dial) -> None:
     watch = Watch()
     broker = start_broker(hooks=Hooks(authoriser=Rights(publish=not_secret), publish_observers=(watch,)))
@@ -174,7 +172,6 @@ def test_a_will_needs_the_right_to_its_topic(guarded: BrokerThread, dial: Dial, 
     assert reader.barrier() == []
 
 
-@pytest.mark.xfail(reason="$SYS itself is not covered")
 def test_a_will_cannot_reach_sys_topics(guarded: BrokerThread, dial: Dial) -> None:
     for topic in ("$SYS/broker/version", "$SYS"):
         client = dial(guarded)
@@ -188,7 +185,7 @@ def test_a_will_cannot_reach_sys_topics(guarded: BrokerThread, dial: Dial) -> No
     "topic",
     [
         "$SYS/broker/version",
-        pytest.param("$SYS", marks=pytest.mark.xfail(reason="a route to $SYS itself is cached")),
+        pytest.param("$SYS"),
     ],
 )
 def test_clients_cannot_publish_to_sys_topics(start_broker: StartBroker, dial: Dial, topic: str) -> None:

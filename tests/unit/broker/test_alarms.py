@@ -4,8 +4,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import cast
 
-import pytest
-
 from tests.unit.broker.memory import Room, run
 from tidegate.broker.alarms import TICK, Alarms, KeepAlive
 from tidegate.broker.connection import Connection
@@ -101,7 +99,6 @@ def test_a_late_sweep_misses_nobody() -> None:
     assert len(wheel) == 0
 
 
-@pytest.mark.xfail(reason="closed connections stay on the wheel until their deadline")
 def test_clients_that_left_leave_nothing_on_the_wheel_of_keep_alive() -> None:
     async def main() -> int:
         room = await Room.open()
@@ -116,7 +113,6 @@ def test_clients_that_left_leave_nothing_on_the_wheel_of_keep_alive() -> None:
     assert run(main()) == 0
 
 
-@pytest.mark.xfail(reason="each disconnect adds an alarm that lives until the expiry")
 def test_a_client_that_comes_and_goes_has_one_alarm_for_its_session() -> None:
     async def main() -> int:
         room = await Room.open()

@@ -202,7 +202,6 @@ def test_the_general_path_has_the_same_outcome_as_the_quick_one(
     assert watch.seen == sum(1 for packet in stream[1] if isinstance(packet, Publish)), "each message once"
 
 
-@pytest.mark.xfail(reason="a connection's own routes are checked once a chunk, not after its own SUBSCRIBE")
 @settings(max_examples=60)
 @given(streams, audiences)
 @example(STALE, [])
@@ -284,21 +283,16 @@ OVERLONG = [
         4,
         b"\x32\x08\x00\x01t\x00\x07xyz" + b"\x32\x88\x00\x00\x01t\x00\x08xyz",
         id="behind QoS 1",
-        marks=pytest.mark.xfail(reason="the loop over neighbouring packets does not check"),
     ),
     pytest.param(
         5,
         b"\x34\x09\x00\x01t\x00\x07\x00xyz" + b"\x34\x89\x00\x00\x01t\x00\x08\x00xyz",
         id="behind QoS 2",
-        marks=pytest.mark.xfail(reason="the loop over neighbouring packets does not check"),
     ),
     pytest.param(
         4,
         b"\x30\x85\x00\x01t" + bytes(130),
         id="single",
-        marks=pytest.mark.xfail(
-            reason="the way for single packets takes the first of two bytes for the length"
-        ),
     ),
 ]
 
@@ -326,7 +320,6 @@ def test_what_a_subscriber_gets_is_well_formed_whatever_lengths_the_publisher_wr
     run(main())
 
 
-@pytest.mark.xfail(reason="QoS 0 for a client that is away counts as sent")
 def test_a_connection_counts_what_it_sends_and_not_what_nobody_gets() -> None:
     async def main() -> None:
         room = await Room.open()

@@ -20,6 +20,7 @@ UNTRAINED: Final = -1.0  # a depth that sends every message the long way
 BLOCK: Final = 8  # messages that are learnt from together,
 MATURE: Final = 256.0  # and when so many were learnt,
 MATURE_BLOCK: Final = 16  # so many: learning costs ten times as much as observing
+DOUBT_SECONDS: Final = 1.0
 BLOCK_SECONDS: Final = 0.05  # and the least time, so that a fast publisher does not learn all day
 
 
@@ -142,7 +143,7 @@ class AdaptivePublisher:
             self._is_doubtful = True
             self._was_held = False
             self._end_block(now)
-            self._due = BLOCK
+            self._due = self._doubt_block()
         elif self._pending >= self._due:
             self._doubt(now)
         if hold != 0.0:
@@ -192,6 +193,9 @@ class AdaptivePublisher:
             self.dispersion = training.dispersion()
             self._learnt(training.gap(), training.messages)
             return 0.0
+        if self._vote == 0.0:
+            # Slow publishers take long to train, and they are the ones that tell what is usual.
+            self._stand(training.first_guess())
         hold = 0.0
         bound = self._bound()
         if bound < FASTEST and self._drain > 0.0:
@@ -240,10 +244,9 @@ class AdaptivePublisher:
         error = time / trained - messages
         # One block may not make a clock of a Poisson stream, nor the reverse.
         spread = min(error * error / messages, 4.0 + 9.0 * dispersion)
-        self.dispersion += (spread - dispersion) * min(
-            0.25, messages / min(settings.memory_dispersion, samples)
-        )
-        self._burst += (peak - self._burst) * min(0.25, messages / settings.memory)
+        slow = min(0.25, messages / min(max(settings.memory_dispersion, 2.0 * self._memory), samples))
+        self.dispersion += (spread - dispersion) * slow
+        self._burst += (peak - self._burst) * min(0.25, messages / max(settings.memory, self._memory))
         gap = min(time / messages, 4.0 * trained)
         self._learnt(trained + (gap - trained) * min(0.5, messages / min(self._memory, samples)), messages)
 
@@ -259,23 +262,30 @@ class AdaptivePublisher:
             self._was_held = False
             self._end_block(now)
             self._tune()
-            self._due = BLOCK
+            self._due = self._doubt_block()
             return
         error = settings.doubt * sqrt(self.dispersion / messages)
         if trained < gap * settings.drift * (1.0 - error):
             weight = 0.75
-        elif messages < 4 * BLOCK:
-            self._due = messages + BLOCK
+        elif messages < 4 * self._doubt_block():
+            self._due = messages + self._doubt_block()
             return
         else:
-            weight = min(0.5, settings.forgive * messages / settings.memory)
+            weight = min(0.5, settings.forgive * messages / max(settings.memory, self._memory))
         self._end_block(now)
         learnt = trained + (max(gap, 0.5 * trained) - trained) * weight
         if learnt < trained:
             # The evidence was counted against the old rate: count it again, for the messages that are in it.
             self._level = max(0.0, self._level - (1.0 / learnt - 1.0 / trained) * time)
         self._learnt(learnt, messages)
-        self._due = BLOCK
+        self._due = self._doubt_block()
+
+    def _doubt_block(self) -> int:
+        """Messages between two looks at a suspicious publisher, at least a second's worth.
+
+        Without the second a fast one could walk its trained rate up in leaps that all look like a drift.
+        """
+        return max(BLOCK, int(DOUBT_SECONDS / self._trained_gap))
 
     def _learnt(self, gap: float, messages: float) -> None:
         if gap < 1.0 / FASTEST:
@@ -284,15 +294,21 @@ class AdaptivePublisher:
         if self._gap == 0.0:
             self._gap = gap
         settings = self._policy.settings
-        self._samples = min(self._samples + messages, settings.memory_dispersion)
-        # A regular publisher shows its rate in a few messages, so a drift can be followed sooner.
-        self._memory = settings.memory * min(1.0, max(0.125, 2.0 * self.dispersion))
         rate = 1.0 / gap
+        # A regular publisher shows its rate in a few messages, so a drift can be followed sooner. A fast one sends
+        # many in no time, and what is normal is a matter of time, too.
+        few = settings.memory * min(1.0, max(0.125, 2.0 * self.dispersion))
+        self._memory = max(few, settings.memory_time * rate)
+        self._samples = min(self._samples + messages, max(settings.memory_dispersion, 2.0 * self._memory))
         # A tenth is nothing among rates that differ by orders of magnitude.
         if not 0.9 * self._vote < rate < 1.1 * self._vote:
-            self._policy.population.replace(self._vote, rate)
-            self._vote = rate
+            self._stand(rate)
         self._tune()
+
+    def _stand(self, rate: float) -> None:
+        """Stand in the population with this rate, 0 for not at all."""
+        self._policy.population.replace(self._vote, rate)
+        self._vote = rate
 
     def _tune(self) -> None:
         """Bucket and block for what is known now."""
@@ -313,8 +329,7 @@ class AdaptivePublisher:
         self._silence = -0.5 * self._due
 
     def leave_population(self) -> None:
-        self._policy.population.replace(self._vote, 0.0)
-        self._vote = 0.0
+        self._stand(0.0)
 
     def snapshot(self, now: float, rank: int = 0) -> Verdict:
         is_over = self._level - max(0.0, now - self._last) * self._drain > self._depth

@@ -17,15 +17,16 @@ class AdaptiveSettings:
     allowance: float = 0.73  # CUSUM reference between 1 (the trained rate) and 1/2 (its double)
     tolerance: float = 4.0  # depth per unit of dispersion
     burst: float = 2.0  # depth per usual height of the level between two empty moments
-    slack: float = 1.5  # depth that even a clock gets
-    slack_time: float = 0.05  # and in seconds' worth: a stall of the network that is caught up
+    slack: float = 1.25  # depth that even a clock gets
+    slack_time: float = 0.25  # and in seconds' worth: a stall of the network that is caught up, as after a lost packet
     depth_max: float = 64.0  # with one second's worth, the most that learning can make of the depth
     confidence: float = 1.75  # standard errors by which the trained rate is rounded up
     evidence: float = 4.0  # kept over the depth while nobody is held; bounds the way back
 
     # Learning.
     memory: int = 256  # messages a Poisson stream's rate is averaged over; a regular one needs fewer
-    memory_dispersion: int = 512  # and the dispersion
+    memory_time: float = 10.0  # but at least over this time, however fast it is
+    memory_dispersion: int = 512  # messages the dispersion is averaged over
     drift: float = 1.85  # a suspicious rate that is surely below this multiple is a drift, and learnt
     doubt: float = 2.0  # standard errors that make it sure
     forgive: float = 0.125  # learning of what is beyond, relative: a changed publisher is accepted at last

@@ -36,6 +36,11 @@ class Training:
         time = self._last - self._first
         return self.messages >= self._n - 1 and time > 0.0 and time >= self._least_time
 
+    def first_guess(self) -> float:
+        """Messages per second after at least two intervals; 0 before."""
+        time = self._last - self._first
+        return self.messages / time if self.messages >= 2 and time > 0.0 else 0.0
+
     def gap(self) -> float:
         """Seconds a message. The longest interval is left out if it is far longer than the others."""
         time = self._last - self._first
