@@ -111,8 +111,8 @@ class Soak:
                             on_will if is_watcher else None,
                         )
                     )
-        # A small window, so that a queue waits behind it; the kill finds some sent, some not.
-        self.subscribers[-1].properties[Property.RECEIVE_MAXIMUM] = 4
+        # A smaller window, so that a queue waits behind it; the kill finds some sent, some not.
+        self.subscribers[-1].properties[Property.RECEIVE_MAXIMUM] = 100
         group = GroupReceived(ledger, "group")
         self.sinks.append(group)
         for member in ("one", "two-wandering"):

@@ -289,6 +289,11 @@ class Store:
         if not self._is_scheduled:
             self._schedule()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything noted so far is on disk."""
+        return self._writing is None and self.batch.is_empty
+
     def _note(self, size: int) -> None:
         self.changes += 1
         batch = self.batch
