@@ -46,6 +46,10 @@ def binary_frames(data: bytes | bytearray | memoryview) -> bytes:
     )
 
 
+def _nothing(_frame: bytes, _payload: list[bytes]) -> bool:
+    return False
+
+
 class FrameReader:
     """Cuts a stream of bytes into frames. Holds at most one unfinished frame of `max_frame_bytes`."""
 
@@ -63,6 +67,11 @@ class FrameReader:
         self._tail = bytearray()
         self._needed = 0
         self.is_in_message = False
+
+    def close(self) -> None:
+        """Nothing more will come: let go of the link."""
+        self._other = _nothing
+        self._tail.clear()
 
     def feed(self, data: bytes) -> list[bytes]:
         """The payload of the whole binary frames that `data` completes, and what `other` added to it."""

@@ -30,6 +30,9 @@ library_log = logging.getLogger("tidegate.net.websocket.library")
 library_log.setLevel(logging.WARNING)
 
 
+_NOBODY = asyncio.Protocol()  # the inner protocol of a link that is gone
+
+
 class WebSocketTransport(asyncio.Transport):
     """The transport the inner protocol sees; everything it does not know it asks the outer one."""
 
@@ -189,6 +192,11 @@ class WebSocketLink(asyncio.Protocol):
         if self._inner_is_connected:
             self._inner_is_connected = False
             self.inner.connection_lost(exc)
+        # Link, transport and inner protocol refer to each other; undone here, they are freed at once and do not
+        # wait for the cycle collector, which a node runs rarely.
+        self._is_deaf = True
+        self.inner = _NOBODY
+        self._reader.close()
 
     def pause_writing(self) -> None:
         self._writing_is_paused = True

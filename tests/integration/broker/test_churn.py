@@ -44,8 +44,6 @@ UNREST = 2_000_000  # bytes an allocator may keep between two rounds
 PER_ACT = 500  # bytes; one kept Connection is 2000
 LONG = 4_000_000_000  # a session expiry interval of 126 years
 
-WEBSOCKET_CYCLE = pytest.mark.xfail(reason="a WebSocket link and its protocol keep each other alive")
-
 pytestmark = pytest.mark.timeout(120 + 3 * SECONDS)
 
 
@@ -169,10 +167,7 @@ def test_after_churn_the_broker_holds_nothing_that_it_did_not_hold_before(watche
 
 @pytest.mark.parametrize(
     ("act", "name"),
-    [
-        pytest.param(act, name, id=act.__name__, marks=WEBSOCKET_CYCLE if name == "ws" else ())
-        for act, name, _ in ACTS
-    ],
+    [pytest.param(act, name, id=act.__name__) for act, name, _ in ACTS],
 )
 def test_what_a_client_leaves_is_freed_without_the_cycle_collector(
     watched: Watched, act: Act, name: str
