@@ -99,7 +99,7 @@ class BrokerProcess:
             text = page.read().decode()
         return {
             name.removeprefix("tidegate_"): float(value)
-            for name, value in re.findall(r"^(tidegate_\S+?|process_\S+) (\S+)$", text, re.MULTILINE)
+            for name, value in re.findall(r"^(tidegate_[^ {]+(?:{.*})?) (\S+)$", text, re.MULTILINE)
         }
 
     def resident_bytes(self) -> int:

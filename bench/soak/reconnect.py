@@ -40,12 +40,13 @@ class StormOutcome:
 
     @property
     def line(self) -> str:
+        during = self.during
         return (
-            f"{self.kind}: {self.up} of {self.clients} back in {self.seconds:.1f} s (half in {self.half_seconds:.1f} s), "
-            f"{self.attempts} attempts, turned away {self.turned_away or 'never'}; pair p99 {self.before.p99_ms:.1f} ms "
-            f"before, {self.during.p99_ms:.1f} ms during, worst {self.during.worst_ms:.0f} ms, lost "
-            f"{self.during.sent - self.during.received}; no processor for {self.during.wait_share:.0%} (pair), "
-            f"{self.broker_wait_share:.0%} (broker) of the time"
+            f"{self.kind}: {self.up} of {self.clients} back in {self.seconds:.1f} s "
+            f"(half in {self.half_seconds:.1f} s), {self.attempts} attempts, "
+            f"turned away {self.turned_away or 'never'}; pair p99 {self.before.p99_ms:.1f} ms before, "
+            f"{during.p99_ms:.1f} ms during, worst {during.worst_ms:.0f} ms, lost {during.sent - during.received}; "
+            f"no processor for {during.wait_share:.0%} (pair), {self.broker_wait_share:.0%} (broker) of the time"
         )
 
 
@@ -63,7 +64,8 @@ def run(
     clients: int = 10_000,
     settings: tuple[str, ...] = (),
     kinds: tuple[str, ...] = ("restart", "drop"),
-    say: Callable[[str], None] = lambda line: None,
+    baseline: float = BASELINE_SECONDS,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
     outcome = Outcome()
     with BrokerProcess(*settings) as broker, Storm(broker.port, clients) as storm:
@@ -77,14 +79,14 @@ def run(
                 storm.tell("wait")
                 storm.answer()
                 broker.start()
-            outcome.storms.append(_storm(kind, broker, storm, clients))
+            outcome.storms.append(_storm(kind, broker, storm, clients, baseline))
             say(outcome.storms[-1].line)
     return outcome
 
 
-def _storm(kind: str, broker: BrokerProcess, storm: Storm, clients: int) -> StormOutcome:
+def _storm(kind: str, broker: BrokerProcess, storm: Storm, clients: int, baseline: float) -> StormOutcome:
     with Pair(broker.port) as pair:
-        _rest(BASELINE_SECONDS)
+        _rest(baseline)
         before = pair.mark()
         began, cpu, waited = time.monotonic(), cpu_seconds(broker.pid), waited_seconds(broker.pid)
         if kind == "drop":

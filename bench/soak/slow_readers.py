@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from bench.soak.broker import BrokerProcess
@@ -26,6 +26,9 @@ from tidegate.load.streams import SubscriberStream
 
 PREFIX = "soak/slow"
 STALLED_SECONDS = 0.5  # nothing came for so long while the window is full: what is missing was dropped
+WARM_UP_SECONDS = 5.0
+# A hundred full queues are 40 % of the bound over all sessions, so that the next slow client is still let in.
+QUEUES = ("limits.max_queued_bytes=4000000",)
 Say = Callable[[str], None]
 
 
@@ -168,21 +171,21 @@ def run(
     long_seconds: float = 120.0,
     max_memory: int = 400_000_000,
     settings: tuple[str, ...] = (),
-    say: Say = lambda line: None,
+    say: Say = lambda _: None,
 ) -> Outcome:
     """Measure; the slow clients of a phase are cut off at its end, by us."""
     outcome = Outcome(qos=qos, max_memory_bytes=max_memory)
     load = make_settings("fanin", qos=qos, publishers=10, window=2_000, batch=100, inflight=100)
-    load = _with_subscribers(load, 10)
+    load = replace(load, subscribers=10)
     # The slow ones are to stay: this is about what happens while they are there, not about getting rid of them.
-    options = (f"limits.max_memory={max_memory}", "limits.write_timeout=3600", *settings)
+    options = (f"limits.max_memory={max_memory}", "limits.write_timeout=3600", *(settings or QUEUES))
     with BrokerProcess(*options) as broker, Engine(Access(host="127.0.0.1", port=broker.port)) as engine:
         healthy = Healthy(engine, load)
         healthy.run(1.0, 0)
         for number in range(rounds):
             for count in (0, slow):
                 with never_reading(broker.port, count, qos=qos):
-                    healthy.run(min(2.0, seconds), count)  # until the slow ones' sockets are full
+                    _warm_up(broker, healthy, count)
                     outcome.phases.append(healthy.run(seconds, count))
                 say(f"round {number + 1}, {count} slow: {_line(outcome.phases[-1])}")
         if long_seconds:
@@ -204,10 +207,15 @@ def run(
     return outcome
 
 
-def _with_subscribers(load: Settings, count: int) -> Settings:
-    from dataclasses import replace
-
-    return replace(load, subscribers=count)
+def _warm_up(broker: BrokerProcess, healthy: Healthy, count: int) -> None:
+    """Go on until what is queued for the slow ones grows no more: filling kernel buffers costs time only once."""
+    queued = -1.0
+    end = time.monotonic() + WARM_UP_SECONDS
+    while time.monotonic() < end:
+        healthy.run(0.3, count)
+        before, queued = queued, broker.metrics()["queued_bytes"]
+        if queued == before and (queued or not count):
+            return
 
 
 def _line(phase: Phase) -> str:
