@@ -40,9 +40,13 @@ class AdaptiveBackoff:
     def publisher(self, key: Hashable, prior: Prior | None = None) -> AdaptivePublisher:
         return AdaptivePublisher(key, self, prior)
 
-    def forget(self, publisher: Publisher) -> None:
+    def join(self, publisher: Publisher) -> None:
         if isinstance(publisher, AdaptivePublisher):
-            publisher.leave_population()
+            publisher.stand(publisher.trained_rate)
+
+    def leave(self, publisher: Publisher) -> None:
+        if isinstance(publisher, AdaptivePublisher):
+            publisher.stand(0.0)
 
     def usual_rate(self) -> float:
         """What a stranger may send under load; `FASTEST` while there are too few publishers to tell."""

@@ -105,6 +105,10 @@ class Publisher(Protocol):
     def is_suspicious(self) -> bool:
         """Whether the last message observed was one too many."""
 
+    @property
+    def is_in_good_standing(self) -> bool:
+        """Whether it is known well enough, and nothing of late is held against it."""
+
     def observe(self, now: float, count: int = 1, size: int = 0) -> float:
         """Tell of `count` messages of `size` bytes in all that were read together at `now`.
 
@@ -124,7 +128,10 @@ class BackoffPolicy(Protocol):
     """Whether `observe` must be called for each message; else once for all that arrived together."""
 
     def publisher(self, key: Hashable, prior: Prior | None = None) -> Publisher:
-        """State for a publisher that was not seen before."""
+        """State for a publisher that was not seen before and is connected."""
 
-    def forget(self, publisher: Publisher) -> None:
-        """The publisher is gone for good and no longer counts among the others."""
+    def join(self, publisher: Publisher) -> None:
+        """The publisher is connected again and counts among the others, with what is known of it."""
+
+    def leave(self, publisher: Publisher) -> None:
+        """The publisher is not connected and does not count among the others."""

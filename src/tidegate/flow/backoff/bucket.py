@@ -46,12 +46,14 @@ class AdaptivePublisher:
         "_peak",
         "_pending",
         "_policy",
+        "_refused_at",
         "_samples",
         "_silence",
         "_trained_gap",
         "_training",
         "_trust",
         "_trusted_rate",
+        "_tuned_for",
         "_vote",
         "_was_held",
         "dispersion",
@@ -91,6 +93,8 @@ class AdaptivePublisher:
         self._vote = 0.0  # its rate in the population
         # Holding.
         self._hold = 0.0
+        self._refused_at = -inf
+        self._tuned_for = Load.LOW
         self._floor_level = 0.0
         self._floor_last = 0.0
         if prior is not None and prior.limit > 0.0:
@@ -109,7 +113,11 @@ class AdaptivePublisher:
 
     @property
     def is_suspicious(self) -> bool:
-        return self._level > self._depth and self._training is None
+        return self._training is None and (self._level > self._depth or self._refused_at == self._last)
+
+    @property
+    def is_in_good_standing(self) -> bool:
+        return self._trust >= self._policy.settings.probation and not self._is_doubtful
 
     def observe(self, now: float, count: int = 1, size: int = 0) -> float:
         """See `Publisher.observe`. Messages read together count as sent since the last ones: no flood by itself."""
@@ -152,17 +160,26 @@ class AdaptivePublisher:
 
     def _over(self, now: float, count: int, level: float) -> float:
         policy = self._policy
-        hold = self._pace(now, count, level - self._depth) if policy.load else 0.0
+        if self._tuned_for is not policy.load and self._training is None:
+            self._tune()  # at once, not at the end of a block that may be long
+        depth = self._depth
+        settings = policy.settings
+        hold = 0.0
+        if policy.load and level > depth:
+            if policy.load is Load.OVERLOAD:
+                level += level - depth  # what is too much costs double
+            hold = self._pace(now, count, level - depth)
         self._hold = hold
         if hold <= 0.0:
             # Unpunished evidence is bounded, so that whoever returns to normal is soon free.
-            self._level = min(level, self._depth + policy.settings.evidence * max(1.0, self.dispersion))
+            self._level = min(level, depth + settings.evidence * max(1.0, self.dispersion))
             return 0.0
         if policy.mode is Mode.DROP:
             # What is refused is not admitted and costs nothing, like a cell that does not conform to a GCRA.
-            self._level = max(self._depth, level - count * self._allowance) + 1e-9
+            self._level = max(0.0, min(level - count * self._allowance, depth))
+            self._refused_at = now
             return REFUSE
-        self._level = min(level, self._depth + self._drain * policy.settings.d_max)
+        self._level = min(level, depth + self._drain * settings.d_max)
         return hold
 
     def _pace(self, now: float, count: int, excess: float) -> float:
@@ -170,10 +187,7 @@ class AdaptivePublisher:
         policy = self._policy
         settings = policy.settings
         hold = excess / self._drain
-        floor = settings.floor_rate
-        if policy.load is Load.OVERLOAD:
-            hold *= 2.0
-            floor *= 0.25
+        floor = settings.floor_rate if policy.load is Load.HIGH else 0.25 * settings.floor_rate
         if floor > 0.0:
             # A second bucket, for messages over the limit only: one second of the floor rate is free.
             level = max(0.0, self._floor_level - (now - self._floor_last) * floor) + count
@@ -195,7 +209,7 @@ class AdaptivePublisher:
             return 0.0
         if self._vote == 0.0:
             # Slow publishers take long to train, and they are the ones that tell what is usual.
-            self._stand(training.first_guess())
+            self.stand(training.first_guess())
         hold = 0.0
         bound = self._bound()
         if bound < FASTEST and self._drain > 0.0:
@@ -302,10 +316,10 @@ class AdaptivePublisher:
         self._samples = min(self._samples + messages, max(settings.memory_dispersion, 2.0 * self._memory))
         # A tenth is nothing among rates that differ by orders of magnitude.
         if not 0.9 * self._vote < rate < 1.1 * self._vote:
-            self._stand(rate)
+            self.stand(rate)
         self._tune()
 
-    def _stand(self, rate: float) -> None:
+    def stand(self, rate: float) -> None:
         """Stand in the population with this rate, 0 for not at all."""
         self._policy.population.replace(self._vote, rate)
         self._vote = rate
@@ -319,7 +333,8 @@ class AdaptivePublisher:
         drain = rate * (1.0 + settings.confidence * error)
         depth = settings.slack + settings.slack_time * rate + settings.tolerance * dispersion * (1.0 + error)
         depth = min(max(depth, settings.burst * self._burst), settings.depth_max + rate)
-        bound = self._limit if not self._policy.load else self._bound()
+        self._tuned_for = self._policy.load
+        bound = self._bound()
         if bound * settings.allowance < drain:
             # A quota, not a habit: exactly that pace, and one second's worth at once, whatever the dispersion.
             drain, depth = bound * settings.allowance, max(settings.slack, bound)
@@ -328,23 +343,24 @@ class AdaptivePublisher:
         self._due = max(BLOCK if self._samples < MATURE else MATURE_BLOCK, int(BLOCK_SECONDS * rate))
         self._silence = -0.5 * self._due
 
-    def leave_population(self) -> None:
-        self._stand(0.0)
-
     def snapshot(self, now: float, rank: int = 0) -> Verdict:
-        is_over = self._level - max(0.0, now - self._last) * self._drain > self._depth
+        silence = max(0.0, now - self._last)
+        # Between two messages of one that is paced it is held, too.
+        is_held = self._hold > 0.0 and self.is_suspicious and silence <= self._hold + self._trained_gap
         if self._training is not None:
             state = State.TRAINING
-        elif is_over:
-            state = State.HELD if self._hold > 0.0 else State.SUSPICIOUS
+        elif is_held:
+            state = State.HELD
+        elif self._level - silence * self._drain > self._depth:
+            state = State.SUSPICIOUS
         else:
             state = State.NORMAL
-        silence = max(self._gap, now - self._last)  # a publisher that stopped has no rate any more
         return Verdict(
             state=state,
-            rate=1.0 / silence if self._gap > 0.0 else 0.0,
+            # A publisher that stopped has no rate any more.
+            rate=1.0 / max(self._gap, silence) if self._gap > 0.0 else 0.0,
             trained_rate=self.trained_rate,
             dispersion=self.dispersion,
-            hold=self._hold if state is State.HELD else 0.0,
+            hold=self._hold if is_held else 0.0,
             rank=rank,
         )

@@ -1,9 +1,10 @@
 """Who a publisher is, beyond one connection: what was learnt is kept, and a new name is no new beginning.
 
 A client id is whatever the client says. An attacker who is held, or who never finishes training, would simply come
-back under another one. So a state that is suspicious or still in training when its last connection closes is left at
-the address it came from, and the next unknown client id from there continues with it. A publisher in good standing
-leaves nothing behind, so clients behind one address do not pay for each other's normal traffic.
+back under another one. So a state that is suspicious, in training or on probation when its last connection closes is
+left at the address it came from, and the next unknown client id from there continues with it. A publisher in good
+standing leaves nothing behind, so clients behind one address do not pay for each other's normal traffic. Only who is
+connected counts among those that tell what is usual, so names that are used up do not add to it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tidegate.flow.backoff.base import BackoffPolicy, Prior, Publisher, State
+from tidegate.flow.backoff.base import BackoffPolicy, Prior, Publisher
 
 CAPACITY: Final = 65_536
 EVICT_TRIES: Final = 8  # bounds the work of one connection
@@ -62,10 +63,13 @@ class IdentityTable:
         if known is not None:
             self._known.move_to_end(identity)
             known.connections += 1
+            self._policy.join(known.publisher)
             return known.publisher
         publisher = self._take(address, now) if prior is None else None
         if publisher is None:
             publisher = self._policy.publisher(identity, prior)
+        else:
+            self._policy.join(publisher)
         self._known[identity] = _Known(publisher, 1)
         if len(self._known) > self._capacity:
             self._evict()
@@ -77,8 +81,10 @@ class IdentityTable:
         if known is None:
             return
         known.connections -= 1
-        state = known.publisher.snapshot(now).state
-        if known.connections > 0 or state is State.NORMAL or not address:
+        if known.connections > 0:
+            return
+        self._policy.leave(known.publisher)
+        if known.publisher.is_in_good_standing or not address:
             return
         left = self._left.setdefault(address, [])
         left[:] = [entry for entry in left if entry[1] is not known.publisher][-LEFT_AT_ADDRESS + 1 :]
@@ -101,6 +107,5 @@ class IdentityTable:
         for _ in range(EVICT_TRIES):
             identity, oldest = self._known.popitem(last=False)
             if oldest.connections <= 0:
-                self._policy.forget(oldest.publisher)
                 return
             self._known[identity] = oldest

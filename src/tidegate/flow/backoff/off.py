@@ -20,7 +20,10 @@ class NoBackoff:
     def publisher(self, key: Hashable, prior: Prior | None = None) -> FreePublisher:
         return FreePublisher(key)
 
-    def forget(self, publisher: Publisher) -> None:
+    def join(self, publisher: Publisher) -> None:
+        """Nothing is kept."""
+
+    def leave(self, publisher: Publisher) -> None:
         """Nothing is kept."""
 
 
@@ -39,6 +42,10 @@ class FreePublisher:
     @property
     def is_suspicious(self) -> bool:
         return False
+
+    @property
+    def is_in_good_standing(self) -> bool:
+        return True
 
     def observe(self, now: float, count: int = 1, size: int = 0) -> float:
         return 0.0

@@ -55,7 +55,10 @@ class PaperBackoff:
     def publisher(self, key: Hashable, prior: Prior | None = None) -> PaperPublisher:
         return PaperPublisher(key, self, prior)
 
-    def forget(self, publisher: Publisher) -> None:
+    def join(self, publisher: Publisher) -> None:
+        """Nothing is shared between publishers."""
+
+    def leave(self, publisher: Publisher) -> None:
         """Nothing is shared between publishers."""
 
     def delay(self, fr_new: float) -> float:
@@ -87,6 +90,10 @@ class PaperPublisher:
     @property
     def is_suspicious(self) -> bool:
         return self.d_f > 0.0
+
+    @property
+    def is_in_good_standing(self) -> bool:
+        return self.fr_avg > 0.0 and self.d_f == 0.0
 
     def observe(self, now: float, count: int = 1, size: int = 0) -> float:
         """`count` messages at one instant are judged one by one; the longest delay is the answer."""

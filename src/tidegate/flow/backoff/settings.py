@@ -18,7 +18,9 @@ class AdaptiveSettings:
     tolerance: float = 4.0  # depth per unit of dispersion
     burst: float = 2.0  # depth per usual height of the level between two empty moments
     slack: float = 1.25  # depth that even a clock gets
-    slack_time: float = 0.25  # and in seconds' worth: a stall of the network that is caught up, as after a lost packet
+    slack_time: float = (
+        0.25  # and in seconds' worth: a stall of the network that is caught up, as after a lost packet
+    )
     depth_max: float = 64.0  # with one second's worth, the most that learning can make of the depth
     confidence: float = 1.75  # standard errors by which the trained rate is rounded up
     evidence: float = 4.0  # kept over the depth while nobody is held; bounds the way back
@@ -36,6 +38,7 @@ class AdaptiveSettings:
     floor_rate: float = 50.0  # below it nobody is held
     population_least: int = 8  # publishers it takes to know what is usual
     population_factor: float = 16.0  # times the median rate that a stranger may send under load
+    probation: float = 60.0  # good conduct before its name is its own; until then a new name continues it
     trust_doubling: float = 600.0  # good conduct that doubles what a stranger may send
 
     def __post_init__(self) -> None:

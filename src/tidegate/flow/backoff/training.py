@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
+SHORTEST = 1e-9  # seconds a message; no clock tells less, and its reciprocal is finite
 KEPT = 64  # intervals kept; a fast publisher has many more in its training time, and they add little
 ODD = 8.0  # times the mean of the others: an interval that was sleep rather than rate
 SHRINK = 8.0  # intervals that the assumption of a Poisson stream weighs
@@ -39,7 +40,9 @@ class Training:
     def first_guess(self) -> float:
         """Messages per second after at least two intervals; 0 before."""
         time = self._last - self._first
-        return self.messages / time if self.messages >= 2 and time > 0.0 else 0.0
+        return (
+            self.messages / max(time, SHORTEST * self.messages) if self.messages >= 2 and time > 0.0 else 0.0
+        )
 
     def gap(self) -> float:
         """Seconds a message. The longest interval is left out if it is far longer than the others."""
@@ -47,8 +50,8 @@ class Training:
         longest, count = max(self._intervals)
         others = self.messages - count
         if others > 0 and 0.0 < ODD * (time - longest) / others * count < longest:
-            return (time - longest) / others
-        return time / self.messages
+            return max(SHORTEST, (time - longest) / others)
+        return max(SHORTEST, time / self.messages)
 
     def dispersion(self) -> float:
         """Variance over mean of the number of messages, from the median absolute deviation.
