@@ -31,6 +31,10 @@ COUNTERS = {
     "connections_total": "Connections accepted",
     "connects_refused": "CONNECT packets refused",
     "sessions_expired": "Sessions that expired",
+    # With a data folder only
+    "store_commits": "Transactions written to the data folder",
+    "store_rows_written": "Rows written to the data folder",
+    "store_failures": "Attempts to write to the data folder that failed",
 }
 GAUGES = {
     "connections": "Clients connected",
@@ -48,6 +52,9 @@ GAUGES = {
     "memory_pressure": "0 none, 1 no new clients, 2 QoS 0 dropped for slow readers, 3 publishers held",
     "routes": "Topics whose recipients are cached",
     "loop_lag": "Seconds the event loop was late at its last tick",
+    # With a data folder only
+    "store_is_failing": "1 while the data folder cannot be written to and publishers wait",
+    "store_uncommitted_bytes": "Bytes that wait for the next transaction",
 }
 
 
@@ -69,11 +76,14 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         values = self._statistics()
         for name, help_text in COUNTERS.items():
+            if name not in values:
+                continue
             yield CounterMetricFamily(
                 f"tidegate_{name.removesuffix('_total')}", help_text, value=values[name]
             )
         for name, help_text in GAUGES.items():
-            yield GaugeMetricFamily(f"tidegate_{name}", help_text, value=values[name])
+            if name in values:
+                yield GaugeMetricFamily(f"tidegate_{name}", help_text, value=values[name])
         node = GaugeMetricFamily(
             "tidegate_node", "Always 1; the labels name the node", labels=["name", "version"]
         )

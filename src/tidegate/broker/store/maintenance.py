@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidegate.broker.store.errors import StoreError
 from tidegate.broker.store.lock import Lock
-from tidegate.broker.store.schema import APPLICATION_ID, VERSION, connect
+from tidegate.broker.store.schema import VERSION, connect, refuse_strangers
 from tidegate.broker.store.store import FILE_NAME
 
 TABLES = ("session", "subscription", "queue", "message", "inbound", "retained", "will")
@@ -115,11 +115,8 @@ def opened(path: Path, *, read_only: bool) -> Iterator[sqlite3.Connection]:
 
 
 def check_version(db: sqlite3.Connection, path: Path) -> None:
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise StoreError(path, "is a database of another program")
+    refuse_strangers(db, path)
     version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > VERSION:
-        raise StoreError(path, f"has schema {version}, this Tidegate knows {VERSION}", "upgrade Tidegate")
     if version < VERSION:
         raise StoreError(
             path,

@@ -17,7 +17,7 @@ from tidegate.broker.session import NEVER, RELEASED, Session
 from tidegate.broker.store.errors import StoreError
 from tidegate.broker.store.lock import Lock
 from tidegate.broker.store.reader import Reader
-from tidegate.broker.store.schema import connect, prepare
+from tidegate.broker.store.schema import connect, prepare, refuse_strangers
 from tidegate.broker.store.store import Store
 from tidegate.broker.wills import Will
 from tidegate.mqtt.topics import parse_shared
@@ -87,6 +87,15 @@ def _create(path: Path) -> None:
     draft.rename(path)
 
 
+def _refuse_strangers(path: Path) -> None:
+    """Look before anything is written: a connection for writing would change the journal mode of any database."""
+    db = connect(path, read_only=True)
+    try:
+        refuse_strangers(db, path)
+    finally:
+        db.close()
+
+
 def _check(db: sqlite3.Connection) -> None:
     """Look for damage as long as a start may take; what is larger is looked at by `tidegate store check`."""
     timer = threading.Timer(CHECK_TIME, db.interrupt)
@@ -110,6 +119,7 @@ def _open(path: Path) -> Reader:
         _create(path)
     if not path.stat().st_size:
         raise Damage("the file is empty")
+    _refuse_strangers(path)
     db = connect(path)
     try:
         prepare(db, path)

@@ -91,19 +91,25 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return db
 
 
-def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Make the tables of a new file, or bring an older one up to date, in one transaction."""
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+def refuse_strangers(db: sqlite3.Connection, path: Path) -> None:
+    """Raise StoreError for a database of another program, or of a Tidegate newer than this one."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
-    tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if tables and application != APPLICATION_ID:
+    if application != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise StoreError(path, "is a database of another program", "name another folder with --data")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise StoreError(
             path,
             f"was written by a newer Tidegate (schema {version}, this one knows {VERSION})",
             "upgrade Tidegate",
         )
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Make the tables of a new file, or bring an older one up to date, in one transaction."""
+    refuse_strangers(db, path)
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if version == VERSION:
         return
     db.execute("BEGIN IMMEDIATE")
