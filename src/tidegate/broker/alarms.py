@@ -39,19 +39,20 @@ class Alarm:
 class Alarms:
     """Callbacks at given times. Cancelled ones are swept out once they are the majority."""
 
-    __slots__ = ("_cancelled", "_heap", "_loop", "_order", "_timer")
+    __slots__ = ("_cancelled", "_due", "_heap", "_loop", "_order", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._heap: list[Alarm] = []
         self._order = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0  # of the timer: uvloop gives a handle without a time for what is due at once
         self._cancelled = 0
 
     def at(self, when: float, callback: Callable[[], None]) -> Alarm:
         alarm = Alarm(when, next(self._order), callback)
         heapq.heappush(self._heap, alarm)
-        if self._timer is None or when < self._timer.when():
+        if self._timer is None or when < self._due:
             self._arm()
         return alarm
 
@@ -69,7 +70,8 @@ class Alarms:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._heap[0].when, self._fire)
+        self._due = self._heap[0].when
+        self._timer = self._loop.call_at(self._due, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
