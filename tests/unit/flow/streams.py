@@ -82,11 +82,12 @@ def measure(
     normal: int = 500,
     fast: int = 250,
     speed: float = 2.0,
+    first_seed: int = 0,
 ) -> Quality:
     """`normal` messages after training, all innocent; then `fast` ones at `speed` times the rate, guilty as soon as
     that is detectable."""
     quality = Quality()
-    for seed in range(seeds):
+    for seed in range(first_seed, first_seed + seeds):
         random = Random(seed)
         intervals = FAMILIES[family](random)
         publisher = make().publisher("p")

@@ -21,10 +21,19 @@ def settle(publisher: AdaptivePublisher, intervals: Iterator[float], messages: i
 
 @pytest.mark.parametrize("family", [*REGULAR, "Poisson"])
 def test_a_doubled_rate_is_found_and_innocent_messages_are_left_alone(family: str) -> None:
-    quality = measure(AdaptiveBackoff, family, seeds=60)
+    quality = measure(
+        AdaptiveBackoff, family, seeds=150, first_seed=200_000
+    )  # none that the settings were chosen on
     assert quality.false_positive_rate <= 0.01
     assert quality.recall >= 0.95
     assert quality.precision >= 0.95
+
+
+@pytest.mark.parametrize("seed", [100_192, 100_281, 100_085])
+def test_an_innocent_publisher_does_not_stay_suspicious(seed: int) -> None:
+    """Poisson streams whose training happened to be slow, by a third and more: one was marked for 426 of 500."""
+    quality = measure(AdaptiveBackoff, "Poisson", seeds=1, first_seed=seed, fast=1)
+    assert quality.false_positive_rate <= 0.1
 
 
 def test_bursts_that_were_learnt_are_not_suspicious() -> None:

@@ -284,6 +284,10 @@ class AdaptivePublisher:
         elif messages < 4 * self._doubt_block():
             self._due = messages + self._doubt_block()
             return
+        elif self._samples < self._memory:
+            # So little was learnt that the training may be what is wrong: an innocent one must not stay suspicious.
+            # An attacker gains nothing by it, who could as well have been fast from the beginning.
+            weight = min(0.5, messages / (self._samples + messages))
         else:
             weight = min(0.5, settings.forgive * messages / max(settings.memory, self._memory))
         self._end_block(now)
