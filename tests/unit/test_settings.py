@@ -484,6 +484,8 @@ def test_every_known_key_can_be_set_to_its_default_as_text() -> None:
             if value is None and key.endswith("anonymous")
             else ""
             if value in (None, ())
+            else ",".join(value)
+            if isinstance(value, tuple)
             else str(value)
         )
         assert load_settings(None, [f"{key}={text}"]) == Settings(), key
