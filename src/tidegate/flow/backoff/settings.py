@@ -15,7 +15,7 @@ class AdaptiveSettings:
 
     # The bucket: what a message adds, and how deep it is.
     allowance: float = 0.73  # CUSUM reference between 1 (the trained rate) and 1/2 (its double)
-    tolerance: float = 4.5  # depth per unit of dispersion
+    tolerance: float = 4.0  # depth per unit of dispersion
     burst: float = 2.0  # depth per usual height of the level between two empty moments
     slack: float = 1.25  # depth that even a clock gets
     slack_time: float = (
@@ -23,7 +23,7 @@ class AdaptiveSettings:
     )
     depth_max: float = 64.0  # with one second's worth, the most that learning can make of the depth
     confidence: float = 1.75  # standard errors by which the trained rate is rounded up
-    evidence: float = 4.5  # kept over the depth while nobody is held; bounds the way back
+    evidence: float = 3.75  # kept over the depth while nobody is held; bounds the way back
 
     # Learning.
     memory: int = 256  # messages a Poisson stream's rate is averaged over; a regular one needs fewer
