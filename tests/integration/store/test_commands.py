@@ -1,13 +1,16 @@
 """`tidegate store check|export|import|compact` on folders that brokers left."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.crash.process import BrokerProcess, run_command
+from tidegate.broker.store.errors import StoreError
 from tidegate.broker.store.schema import connect
 from tidegate.broker.store.store import FILE_NAME
+from tidegate.broker.store.transfer import export_file, import_store
 from tidegate.mqtt import Publish, Pubrec, Will
 from tidegate.mqtt.properties import Property
 from tidegate.testing.raw import RawClient
@@ -35,12 +38,20 @@ def fill(broker: BrokerProcess) -> None:
         writer.take(Pubrec, packet_identifier=500)
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder left by a kill, with a log that was not brought into the file."""
-    with BrokerProcess(tmp_path / "data") as broker:
+    folder = tmp_path_factory.mktemp("left") / "data"
+    with BrokerProcess(folder) as broker:
         fill(broker)
         broker.kill()
+    return folder
+
+
+@pytest.fixture
+def data(left: Path, tmp_path: Path) -> Path:
+    """A copy of it for one test."""
+    shutil.copytree(left, tmp_path / "data")
     return tmp_path / "data"
 
 
@@ -129,12 +140,10 @@ def test_import_refuses_what_is_not_a_whole_export_and_leaves_no_store(
     data: Path, tmp_path: Path, change: object, problem: str
 ) -> None:
     file = tmp_path / "out.jsonl"
-    run_command("store", "export", data, file)
+    export_file(data, file)
     assert callable(change)
-    file.write_text("\n".join(change(file.read_text().splitlines())) + "\n")
-    done = run_command("store", "import", file, tmp_path / "copy")
-    assert done.returncode == 1
-    assert problem in done.stderr
+    with pytest.raises(StoreError, match=problem):
+        import_store(change(file.read_text().splitlines()), tmp_path / "copy")
     assert [path.name for path in (tmp_path / "copy").iterdir()] == [FILE_NAME + ".lock"]
 
 

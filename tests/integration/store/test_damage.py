@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +21,10 @@ FOR_EVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}
 QUEUED = 300
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a session, a queue and retained messages, left by a broker that was stopped properly."""
-    folder = tmp_path / "data"
+    folder = tmp_path_factory.mktemp("left") / "data"
     with BrokerProcess(folder) as broker:
         with RawClient(broker.port) as client:
             client.connect("reader", clean_start=False, properties=FOR_EVER)
@@ -36,6 +37,13 @@ def data(tmp_path: Path) -> Path:
                 client.publish("t", b"%04d" % number * 50, qos=1)
         assert broker.stop() == 0
     return folder
+
+
+@pytest.fixture
+def data(left: Path, tmp_path: Path) -> Path:
+    """A copy of it for one test."""
+    shutil.copytree(left, tmp_path / "data")
+    return tmp_path / "data"
 
 
 def truncate(path: Path) -> None:

@@ -39,9 +39,7 @@ def export_store(folder: Path, out: TextIO) -> Counter[str]:
             names = [column[0] for column in cursor.description]
             while rows := cursor.fetchmany(1_000):
                 for row in rows:
-                    _write_line(
-                        out, {"table": table} | dict(zip(names, map(_plain, names, row), strict=True))
-                    )
+                    _write_line(out, {"table": table} | _plain_row(path, table, names, row))
                 counts[table] += len(rows)
         _write_line(out, {"end": dict(counts)})
     return counts
@@ -65,6 +63,14 @@ def export_file(folder: Path, target: Path) -> Counter[str]:
 
 def _write_line(out: TextIO, value: dict[str, Any]) -> None:
     out.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def _plain_row(path: Path, table: str, names: list[str], row: tuple[Any, ...]) -> dict[str, Any]:
+    try:
+        return dict(zip(names, map(_plain, names, row), strict=True))
+    except (AttributeError, TypeError, UnicodeDecodeError) as error:
+        problem = f"{table} {row[0]} cannot be exported: {error}"
+        raise StoreError(path, problem, "`tidegate store check` names what is wrong") from error
 
 
 def _plain(name: str, value: Any) -> Any:
