@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from tidegate.broker.store.store import FILE_NAME
 
 READY_DEADLINE = 30.0
@@ -71,6 +73,7 @@ class BrokerProcess:
         self.log = log or data.with_name(data.name + ".log")
         self.port = free_port()
         self.start_seconds = 0.0
+        self.start_cpu_seconds = 0.0
         self._options = options
         self._before = before
         self._user = user
@@ -129,6 +132,9 @@ class BrokerProcess:
                 )
             self._said += data
         self.start_seconds = time.monotonic() - self._started
+        # Far below `start_seconds`, it tells of a machine that had no time for the process, or of a slow disk.
+        used = psutil.Process(self.pid).cpu_times()
+        self.start_cpu_seconds = used.user + used.system
         return self._said.decode()
 
     def metrics_port(self) -> int:

@@ -8,6 +8,7 @@ the decisions of a run, not the timing of the machine.
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -50,6 +51,9 @@ class Report:
     wills: int = 0
     start_seconds_median: float = 0.0
     start_seconds_longest: float = 0.0
+    starts_over_5_seconds: int = 0
+    # Of the longest starts: seconds, seconds of CPU of the broker, load average of the machine.
+    longest_starts: list[tuple[float, float, float]] = field(default_factory=list)
     seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
 
@@ -70,6 +74,7 @@ class Soak:
         self.endpoint = Endpoint(self.broker.port)
         self.checked = Endpoint(self.broker.port)  # for those who must not change anything before the check
         self._starts: list[float] = []
+        self._start_costs: list[tuple[float, float, float]] = []
         self._compact_seconds = 1.0
         self._make_clients()
 
@@ -204,6 +209,8 @@ class Soak:
         self.broker.spawn()
         await asyncio.to_thread(self.broker.wait_ready)
         self._starts.append(self.broker.start_seconds)
+        cost = (self.broker.start_seconds, self.broker.start_cpu_seconds, os.getloadavg()[0])
+        self._start_costs.append(cost)
         self.endpoint.is_open.set()
 
     async def _kill_recovery(self) -> None:
@@ -285,6 +292,8 @@ class Soak:
         starts = sorted(self._starts)
         report.start_seconds_median = round(starts[len(starts) // 2], 2)
         report.start_seconds_longest = round(starts[-1], 2)
+        report.starts_over_5_seconds = sum(start >= 5 for start in starts)
+        report.longest_starts = sorted(self._start_costs, reverse=True)[:5]
         report.seconds = round(seconds, 1)
         report.faults = ledger.faults
         return report

@@ -29,7 +29,8 @@ def build(folder: Path, queued: int) -> None:
         ((sid, f"reader-{sid}", NEVER, time.time()) for sid in range(SESSIONS)),
     )
     db.executemany(
-        "INSERT INTO subscription VALUES (?, ?, 1, 0, 0, 0)", ((sid, b"q/%d" % sid) for sid in range(SESSIONS))
+        "INSERT INTO subscription VALUES (?, ?, 1, 0, 0, 0)",
+        ((sid, b"q/%d" % sid) for sid in range(SESSIONS)),
     )
     db.executemany(
         "INSERT INTO message VALUES (?, ?, ?, 1, x'', NULL, 'writer')",
