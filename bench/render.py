@@ -48,6 +48,8 @@ lifted in its favour: so it never has to drop, keeps its connections at QoS 2 (w
 with more than 20 unfinished messages), and does QoS 1 at less cost. `set_tcp_nodelay` stays off, its default,
 because with it the saturating rows were dearer.
 """
+BEGIN = "<!-- bench: rendered, do not edit -->"
+END = "<!-- /bench -->"
 MARKS = {True: "✅", False: "❌", None: "not judged"}
 
 
@@ -177,7 +179,40 @@ def page(report: dict[str, Any]) -> str:
 
 def write(source: Path, target: Path) -> None:
     """Render `source` (JSON) to `target` (Markdown)."""
-    target.write_text(page(json.loads(source.read_text(encoding="utf-8"))), encoding="utf-8")
+    report = json.loads(source.read_text(encoding="utf-8"))
+    target.write_text(page(report), encoding="utf-8")
+    update_readme(report, HERE.parent / "README.md")
+
+
+def short_table(report: dict[str, Any]) -> str:
+    """The rows that the project's README shows."""
+    head = ["", "Tidegate", "Mosquitto", "ratio"]
+    rows = []
+    for row in _rows(report, "cpu"):
+        ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        costs = [_figure(row, name, "broker_cpu_us_per_message", "{:.2f} µs") for name in ("tidegate", "mosquitto")]
+        rows.append([f"CPU a message, {row['title']}", *costs, ratio])
+    for row in _rows(report, "rate"):
+        rates = [_figure(row, name, "messages_per_second", "{:,.0f}/s") for name in ("tidegate", "mosquitto")]
+        rows.append([f"{row['title']}", *rates, "–"])
+    for row in _rows(report, "memory"):
+        sizes = [_figure(row, name, "pss_bytes_per_connection", "{:,.0f} B") for name in ("tidegate", "mosquitto")]
+        ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        rows.append(["memory of an idle connection", *sizes, ratio])
+    machine, versions = report["machine"], report["versions"]
+    source = (
+        f"Measured {report['date'][:10]} on {machine['cores']} cores of {machine['cpu']}, Python "
+        f"{versions['python']}, Mosquitto {versions.get('mosquitto', '–')}; rendered from bench/results/latest.json."
+    )
+    return _markdown(head, rows) + "\n\n" + source
+
+
+def update_readme(report: dict[str, Any], readme: Path) -> None:
+    """Put the short table between its two marks."""
+    text = readme.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n{short_table(report)}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

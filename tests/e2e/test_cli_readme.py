@@ -92,3 +92,11 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
 def test_the_table_of_exit_codes_is_complete() -> None:
     shown = [int(code) for code in re.findall(r"^\| (\d+) \|", README, flags=re.MULTILINE)]
     assert shown == [int(status) for status in ExitStatus]
+
+
+def test_the_program_runs_and_prints_what_it_received() -> None:
+    [program] = blocks("python")
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stdout) == (0, "tide/level 3.2\n"), result.stderr
