@@ -26,6 +26,7 @@ def run_slow_readers(options: argparse.Namespace) -> tuple[dict[str, Any], list[
     found = slow_readers.run(
         qos=options.qos,
         slow=options.slow,
+        rounds=options.rounds,
         seconds=options.seconds,
         long_seconds=options.long_seconds,
         max_memory=options.max_memory,
@@ -45,7 +46,7 @@ def run_slow_readers(options: argparse.Namespace) -> tuple[dict[str, Any], list[
 
 
 def run_reconnect(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    found = reconnect.run(clients=options.clients, settings=tuple(options.set), say=say)
+    found = reconnect.run(clients=options.clients, settings=tuple(options.set), attempts=3, say=say)
     broken = []
     for storm in found.storms:
         if storm.up < storm.clients:
@@ -63,6 +64,7 @@ def main() -> int:
     slow = commands.add_parser("slow-readers", help="subscribers that never read beside healthy ones")
     slow.add_argument("--qos", type=int, choices=(0, 1), default=0)
     slow.add_argument("--slow", type=int, default=100)
+    slow.add_argument("--rounds", type=int, default=6)
     slow.add_argument("--seconds", type=float, default=10.0, help="of each alternating phase")
     slow.add_argument(
         "--long-seconds", type=float, default=120.0, help="of the last phase, with slow readers"

@@ -20,6 +20,8 @@ from tidegate.load.usage import cpu_seconds, waited_seconds
 
 BASELINE_SECONDS = 3.0
 AFTER_SECONDS = 1.0
+# Over this share of its time without a processor, the pair or the broker measures other programs, not the broker.
+DISTURBED = 0.10
 
 
 @dataclass(kw_only=True, slots=True)
@@ -39,6 +41,10 @@ class StormOutcome:
     broker_wait_share: float = 0.0  # of the time, the broker was ready to run and had no processor
 
     @property
+    def disturbance(self) -> float:
+        return max(self.during.wait_share, self.broker_wait_share)
+
+    @property
     def line(self) -> str:
         during = self.during
         return (
@@ -54,6 +60,7 @@ class StormOutcome:
 class Outcome:
     storms: list[StormOutcome] = field(default_factory=list)
     first_seconds: float = 0.0
+    all_p99_ms: dict[str, list[float]] = field(default_factory=dict)  # of every attempt, also those left out
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,8 +72,13 @@ def run(
     settings: tuple[str, ...] = (),
     kinds: tuple[str, ...] = ("restart", "drop"),
     baseline: float = BASELINE_SECONDS,
+    attempts: int = 1,
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
+    """One storm of each kind; a disturbed one is done again, `attempts` in all, and the calmest counts.
+
+    Whether it is repeated, and which one counts, does not depend on its latency: that would choose the result.
+    """
     outcome = Outcome()
     with BrokerProcess(*settings) as broker, Storm(broker.port, clients) as storm:
         storm.tell("connect")
@@ -74,13 +86,19 @@ def run(
         outcome.first_seconds = first["seconds"]
         say(f"{first['up']} clients connected in {first['seconds']:.1f} s")
         for kind in kinds:
-            if kind == "restart":
-                broker.kill()
-                storm.tell("wait")
-                storm.answer()
-                broker.start()
-            outcome.storms.append(_storm(kind, broker, storm, clients, baseline))
-            say(outcome.storms[-1].line)
+            found: list[StormOutcome] = []
+            while len(found) < attempts:
+                if kind == "restart":
+                    broker.kill()
+                    storm.tell("wait")
+                    storm.answer()
+                    broker.start()
+                found.append(_storm(kind, broker, storm, clients, baseline))
+                say(found[-1].line)
+                if found[-1].disturbance <= DISTURBED:
+                    break
+            outcome.storms.append(min(found, key=lambda each: each.disturbance))
+            outcome.all_p99_ms[kind] = [each.during.p99_ms for each in found]
     return outcome
 
 

@@ -71,9 +71,9 @@ def count() -> dict[str, Any]:
 
 def waiting() -> dict[str, Any]:
     """Clients of one address that wait for their turn count, too: no more get in than it may have."""
-    limits = ("limits.max_address_connections=3", "limits.connection_rate=5", "limits.connection_wait=10")
+    limits = ("limits.max_address_connections=3", "limits.connection_rate=2", "limits.connection_wait=10")
     with BrokerProcess(*limits, OPEN, host="0.0.0.0") as broker, ExitStack() as stack:
-        clients = [stack.enter_context(RawClient(broker.port, host=ONE, timeout=15)) for _ in range(12)]
+        clients = [stack.enter_context(RawClient(broker.port, host=ONE, timeout=15)) for _ in range(8)]
         codes: list[int] = []
         threads = [
             threading.Thread(target=lambda client=client: codes.append(client.connect().reason_code))
