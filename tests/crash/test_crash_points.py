@@ -147,7 +147,6 @@ def test_a_pubrel_is_not_sent_before_the_pubrec_is_on_disk(broker: BrokerProcess
         reader.acknowledge(again)
 
 
-@pytest.mark.xfail(reason="Session._resend writes PUBREL at once, whether or not the PUBREC is on disk")
 @VERSIONS
 def test_a_pubrel_is_not_sent_again_on_a_new_connection_before_the_pubrec_is_on_disk(
     broker: BrokerProcess, version: int

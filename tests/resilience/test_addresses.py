@@ -51,9 +51,6 @@ def test_an_address_has_no_more_connections_than_allowed_until_one_ends() -> Non
     assert found["after one left"] == 0
 
 
-@pytest.mark.xfail(
-    reason="the count of an address is checked before the wait for a turn, not after it", strict=False
-)
 def test_clients_that_wait_for_their_turn_count_as_connections_of_their_address() -> None:
     found = in_namespace("waiting")
     assert sorted(found["codes"]) == [0] * 3 + [ReasonCode.QUOTA_EXCEEDED] * 5

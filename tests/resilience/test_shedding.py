@@ -92,9 +92,6 @@ def test_new_clients_go_first_then_qos_0_of_slow_readers_then_publishers_wait_an
         assert not is_dropped_for_the_slow_one()
 
 
-@pytest.mark.xfail(
-    reason="under pressure a client that has a session is refused like a new one", strict=False
-)
 def test_a_client_whose_own_queue_fills_the_node_may_come_back_and_empty_it(start: StartBroker) -> None:
     broker = start(f"limits.max_total_queued_bytes={BOUND}", "limits.max_queued_bytes=100000000")
     forever = {Property.SESSION_EXPIRY_INTERVAL: 1_000}
@@ -133,7 +130,6 @@ def test_what_waits_for_slow_qos_0_readers_does_not_make_qos_1_publishers_wait(s
         assert publisher.publish("elsewhere", b"", qos=1) is not None
 
 
-@pytest.mark.xfail(reason="freed memory may stay with the allocator, and pressure with it", strict=False)
 def test_near_its_memory_bound_publishers_are_held_and_go_on_when_queues_are_read(start: StartBroker) -> None:
     """The same by what the kernel counts, not by what is queued."""
     idle = start().resident_bytes()
@@ -149,7 +145,6 @@ def test_near_its_memory_bound_publishers_are_held_and_go_on_when_queues_are_rea
         assert knock(broker, "new").reason_code == 0
 
 
-@pytest.mark.xfail(reason="memory is looked at four times a second, whatever came in between", strict=False)
 def test_the_memory_bound_holds_against_a_publisher_at_full_speed(start: StartBroker) -> None:
     idle = start().resident_bytes()
     bound = idle * 2 + 100_000_000

@@ -654,7 +654,7 @@ class Connection(asyncio.Protocol):
             self.close_reason = CloseReason.CLIENT_GONE
             if self.held and self.held[-1][0] >> 4 == PacketType.DISCONNECT:
                 control.on_held_disconnect(self, self.held[-1])
-            core.disconnected(self, self.close_reason, str(exc) if exc else "")
+            core.lose(self, str(exc) if exc else "")
 
     def abort(self) -> None:
         self.transport.abort()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -21,7 +22,13 @@ from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
 from tidegate.broker.index import SubscriptionIndex
 from tidegate.broker.message import Message
-from tidegate.broker.pressure import Pressure, default_bound_bytes, pressure_of, process_memory_bytes
+from tidegate.broker.pressure import (
+    Pressure,
+    default_bound_bytes,
+    give_back_memory,
+    pressure_of,
+    process_memory_bytes,
+)
 from tidegate.broker.publishing import distribute
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.retained import Retained
@@ -35,6 +42,8 @@ from tidegate.mqtt.codes import ReasonCode
 
 log = logging.getLogger("tidegate.broker")
 
+TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while there is too little
+LOST_PER_TURN = 100  # ended connections that are cleaned up before others get their turn
 T = TypeVar("T")
 LINGER = 2.0  # seconds a closing connection may take to take our last packet and close
 
@@ -71,6 +80,7 @@ class Core:
         self.store: Store | None = None
         self.sessions: dict[str, Session] = {}
         self.connections: set[Connection] = set()
+        self.lost: dict[Session, tuple[Connection, str]] = {}  # gone, and not yet cleaned up
         self.handshakes: dict[
             Handshake, float
         ] = {}  # in order of arrival, so the sweep stops at the first young one
@@ -80,7 +90,8 @@ class Core:
         self.alarms = Alarms(loop)
         self.keep_alive = KeepAlive(self.now())
         self.dirty: list[Session] = []
-        self.queued_bytes = 0
+        self.queued_bytes = 0  # waiting for sessions, and of that
+        self.backlog_bytes = 0  # QoS 0 for clients whose socket is full
         self.full: dict[Session, None] = {}  # sessions with no room for QoS 1 and 2
         self.is_stopping = False
         self.loop_lag = 0.0
@@ -88,6 +99,8 @@ class Core:
         self.waiting: dict[Handshake, None] = {}  # clients whose turn to connect has not come
         self.admitter = _admitter(limits)
         self.pressure = Pressure.NONE
+        self.watch_at = 0
+        self._trim_at = 0.0
         self.memory_bytes = process_memory_bytes()
         self._memory_bound = limits.max_memory or default_bound_bytes()
         self.waiters: dict[Connection, None] | None = None  # publishers held for want of memory
@@ -141,6 +154,9 @@ class Core:
     def open_session(self, client_id: str, clean_start: bool) -> tuple[Session, bool]:
         """The session a CONNECT asks for, taken over from an older connection; and whether it was present."""
         session = self.sessions.get(client_id)
+        if session is not None and session in self.lost:
+            self._finish(session)
+            session = self.sessions.get(client_id)
         if session is not None:
             old = session.conn
             if old is not None:
@@ -174,6 +190,28 @@ class Core:
                 what(observer)
             except Exception:
                 log.exception("unexpected error in an observer")
+
+    def lose(self, conn: Connection, text: str) -> None:
+        """The network took the connection. Thousands may go at once: each is cleaned up in a turn of its own time."""
+        session = conn.session
+        if session.conn is conn:
+            session.conn = None  # from here on nothing is written to it
+            session.queued = False
+        if not self.lost:
+            self.loop.call_soon(self._finish_lost)
+        self.lost[session] = (conn, text)
+
+    def _finish_lost(self) -> None:
+        for session in list(itertools.islice(self.lost, LOST_PER_TURN)):
+            self._finish(session)
+        if self.lost:
+            self.loop.call_soon(self._finish_lost)
+
+    def _finish(self, session: Session) -> None:
+        conn, text = self.lost.pop(session)
+        if session.conn is None:
+            session.conn = conn
+        self.disconnected(conn, conn.close_reason or CloseReason.CLIENT_GONE, text)
 
     def disconnected(self, conn: Connection, why: CloseReason, text: str) -> None:
         """The connection no longer serves its session: publish or schedule its will, keep or end the session."""
@@ -290,9 +328,12 @@ class Core:
             self.alarms.at(self.now() + timeout + TICK, partial(self._check_stuck, session))
 
     def check_full(self) -> None:
-        """Room may have been made by others: the bound over all sessions."""
+        """Room may have been made by others: the bound over all sessions. Who takes nothing for long is cut off."""
+        limit = self.now() - self.limits.write_timeout
         for session in list(self.full):
             session.check_room()
+            if session.is_full and session.conn is not None and session.full_since < limit:
+                session.conn.close(CloseReason.SLOW_READER, ReasonCode.QUOTA_EXCEEDED)
 
     def _check_stuck(self, session: Session) -> None:
         if not session.is_full:
@@ -321,18 +362,23 @@ class Core:
 
     # -- admission ------------------------------------------------------------------------------------------
 
-    def admission(self) -> ReasonCode:
-        """Whether one more client may connect now, whoever it is."""
+    def admission(self, client_id: str) -> ReasonCode:
+        """Whether one more client may connect now. One with a session may always: it comes to empty its queue."""
         if self.is_stopping:
             return ReasonCode.SERVER_SHUTTING_DOWN
         if len(self.connections) >= self.limits.max_connections:
             return ReasonCode.QUOTA_EXCEEDED
-        if self.pressure >= Pressure.NO_NEW_CLIENTS:
+        if self.pressure >= Pressure.NO_NEW_CLIENTS and client_id not in self.sessions:
             return ReasonCode.SERVER_BUSY
         return ReasonCode.SUCCESS
 
-    def _watch_memory(self) -> None:
+    def watch_memory(self) -> None:
+        """Look how near the bounds are; four times a second, and whenever queues have grown by a hundredth of one."""
+        if self.pressure and self.now() > self._trim_at:
+            self._trim_at = self.now() + TRIM_INTERVAL
+            give_back_memory()
         self.memory_bytes = process_memory_bytes()
+        self.watch_at = self.queued_bytes + min(self._memory_bound, self.limits.max_total_queued_bytes) // 100
         share = max(
             self.memory_bytes / self._memory_bound, self.queued_bytes / self.limits.max_total_queued_bytes
         )
@@ -356,7 +402,7 @@ class Core:
         self._tick_due = now + TICK
         self._ticker = self.loop.call_at(self._tick_due, self._tick)
         limits = self.limits
-        self._watch_memory()
+        self.watch_memory()
         self.check_full()
         for conn in self.keep_alive.expired(now):
             conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
@@ -414,6 +460,8 @@ class Core:
     def stop(self) -> None:
         """Say goodbye to everyone; listeners are closed already."""
         self.is_stopping = True
+        for session in list(self.lost):
+            self._finish(session)
         for handshake in (*self.handshakes, *self.waiting):
             handshake.abort()
         for conn in list(self.connections):

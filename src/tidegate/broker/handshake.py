@@ -164,10 +164,7 @@ class Handshake(asyncio.Protocol):
     def _on_connect(self, connect: Connect) -> None:
         core = self.core
         self._connect = connect
-        code = core.admission()
-        listener = self.listener
-        if not code and listener.max_connections and listener.connections >= listener.max_connections:
-            code = ReasonCode.QUOTA_EXCEEDED
+        code = self._admission(connect.client_id)
         if not code:
             code = self._check(connect)
         if code:
@@ -239,6 +236,12 @@ class Handshake(asyncio.Protocol):
         else:
             self._authenticating = True
             self._task = core.spawn(self._wait(answer))
+
+    def _admission(self, client_id: str) -> ReasonCode:
+        listener = self.listener
+        if listener.max_connections and listener.connections >= listener.max_connections:
+            return ReasonCode.QUOTA_EXCEEDED
+        return self.core.admission(client_id)
 
     def _check(self, connect: Connect) -> ReasonCode:
         features = self.core.features
@@ -366,7 +369,9 @@ class Handshake(asyncio.Protocol):
         transport = self.transport
         assert connect is not None and transport is not None
         client_id = connect.client_id or f"tide-{uuid4().hex}"
-        code = core.admission()  # others may have connected while this one waited
+        code = self._admission(client_id)  # others may have connected while this one waited
+        if not code and not core.admitter.has_room(self.address):
+            code = ReasonCode.QUOTA_EXCEEDED
         if code:
             self._refuse(code)
             return

@@ -98,6 +98,7 @@ class Session:
             size = len(packets)
             if (
                 self.backlog_bytes + self.pending_bytes + size > core.limits.max_queued_bytes
+                or core.backlog_bytes + size > core.limits.max_total_queued_bytes // 2
                 or core.queued_bytes + size > core.limits.max_total_queued_bytes
                 or core.pressure >= Pressure.DROP_QOS0
             ):
@@ -108,7 +109,10 @@ class Session:
                 self.backlog = deque()
             self.backlog.append((packets, count))
             self.backlog_bytes += size
+            core.backlog_bytes += size
             core.queued_bytes += size
+            if core.queued_bytes > core.watch_at:
+                core.watch_memory()
             return
         self.queued = True
         self.out.append(packets)
@@ -289,6 +293,8 @@ class Session:
     def _count_in(self, size: int) -> None:
         limits = self.core.limits
         self.core.queued_bytes += size
+        if self.core.queued_bytes > self.core.watch_at:
+            self.core.watch_memory()
         self.core.counters.queued_messages += 1
         if not self.is_full and (
             self.queued_messages >= limits.max_queued_messages
@@ -351,6 +357,8 @@ class Session:
             self.pending = None
         elif sent == 1_000:
             core.loop.call_soon(self.drain)
+        if core.waiters is not None:  # publishers wait for memory, and some was freed
+            core.loop.call_soon(core.watch_memory)
         if self.is_full:
             if sent:
                 self.full_since = now
@@ -396,6 +404,7 @@ class Session:
                 part.append(packets)
                 size += len(packets)
             self.backlog_bytes -= size
+            self.core.backlog_bytes -= size
             self.core.queued_bytes -= size
             self.core.counters.bytes_sent += size
             conn.transport.write(b"".join(part))
@@ -502,7 +511,11 @@ class Session:
                 return
             unsent.popleft()
             if entry[1] == RELEASED:
-                self.write(b"\x62\x02" + pid.to_bytes(2, "big"))
+                pubrel = b"\x62\x02" + pid.to_bytes(2, "big")
+                if self.durable is None or self.durable.store.is_relaxed:
+                    self.write(pubrel)
+                else:  # that PUBREC came may not be on disk yet
+                    self.durable.store.acknowledge(conn, pubrel)
                 continue
             message, qos, retain, identifiers, _ = cast(Delivery, entry)  # `detach` left no raw ones
             packet = conn.encode(message, qos, pid, retain, identifiers, dup=True)
@@ -525,6 +538,7 @@ class Session:
         if self.backlog is not None:
             self.drop(sum(count for _, count in self.backlog))
             self.core.queued_bytes -= self.backlog_bytes
+            self.core.backlog_bytes -= self.backlog_bytes
             self.backlog = None
             self.backlog_bytes = 0
 

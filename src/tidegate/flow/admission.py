@@ -52,7 +52,7 @@ class Admitter:
         One second's worth of connections is admitted at once before any has to wait.
         """
         if address:
-            if self.address_connections and self._connections.get(address, 0) >= self.address_connections:
+            if not self.has_room(address):
                 return Admission.ADDRESS_COUNT
             if self.address_rate and not self._admit_address(now, address):
                 return Admission.ADDRESS_RATE
@@ -73,6 +73,11 @@ class Admitter:
         if len(self._address_due) > MAX_ADDRESSES:
             self._address_due.popitem(last=False)
         return is_admitted
+
+    def has_room(self, address: str) -> bool:
+        """Whether the address may have one more connection."""
+        limit = self.address_connections if address else 0
+        return not limit or self._connections.get(address, 0) < limit
 
     def connected(self, address: str) -> None:
         if address:

@@ -31,7 +31,7 @@ def run_on(loop_name: str, main: Coroutine[Any, Any, T]) -> T:
 async def wait_for(condition: Callable[[], bool], timeout: float = DEADLINE) -> None:
     """Wait for something nobody announces: a counter, for one."""
     async with asyncio.timeout(timeout):
-        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+        while not condition():
             await asyncio.sleep(0.001)
 
 
