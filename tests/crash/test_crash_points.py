@@ -164,6 +164,40 @@ def test_a_pubrel_is_not_sent_again_on_a_new_connection_before_the_pubrec_is_on_
                 assert second.barrier() == []
 
 
+@pytest.mark.xfail(reason="Session._resend writes PUBREL at once, whether or not the PUBREC is on disk")
+@VERSIONS
+def test_a_receiver_that_came_back_between_pubrec_and_its_commit_gets_the_message_once(
+    broker: BrokerProcess, version: int
+) -> None:
+    """What a client does that keeps to the specification: it counts a message, and forgets its number at PUBREL."""
+    remembered: set[int] = set()
+    counted = 0
+    with join(broker, "reader", version) as reader, RawClient(broker.port, 5) as writer:
+        reader.subscribe("t", 2)
+        writer.connect("writer")
+        writer.publish("t", b"x", qos=2)
+        message = reader.take(Publish)
+        assert message.packet_identifier is not None
+        counted += 1
+        remembered.add(message.packet_identifier)
+        with stalled_disk(broker.data):
+            reader.send(Pubrec(packet_identifier=message.packet_identifier))
+            assert reader.barrier() == []
+            with join(broker, "reader", version, present=True) as second:
+                for packet in second.barrier():
+                    if isinstance(packet, Pubrel):
+                        remembered.discard(packet.packet_identifier)
+                        second.send(Pubcomp(packet_identifier=packet.packet_identifier))
+                second.barrier()
+                broker.kill()
+    broker.start()
+    with join(broker, "reader", version, present=True) as reader:
+        again = reader.receive()
+        if isinstance(again, Publish) and again.packet_identifier not in remembered:
+            counted += 1
+    assert counted == 1
+
+
 @VERSIONS
 def test_a_receiver_that_saw_pubrel_never_sees_the_message_again(broker: BrokerProcess, version: int) -> None:
     with join(broker, "reader", version) as reader, RawClient(broker.port, 5) as writer:
