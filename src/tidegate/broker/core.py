@@ -23,6 +23,8 @@ from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
 from tidegate.broker.index import SubscriptionIndex
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import (
+    DROP_SHARE,
+    HOLD_SHARE,
     Pressure,
     default_bound_bytes,
     give_back_memory,
@@ -133,6 +135,23 @@ class Core:
             sent += len(data)
             conn.transport.write(data)
         self.counters.bytes_sent += sent
+
+    def has_room_for_qos0(self, session: Session, size: int) -> bool:
+        """Whether a slow reader may have more QoS 0 queued. When room is short, the longest blocked gives up its."""
+        wanted = self.queued_bytes + size
+        if (
+            wanted < DROP_SHARE * self.limits.max_total_queued_bytes
+            and self.memory_bytes < DROP_SHARE * self._memory_bound
+        ):
+            return True
+        for conn in self.blocked:
+            slowest = conn.session
+            if slowest is session:
+                return False
+            if slowest.backlog and slowest.conn is conn:
+                slowest.shed_backlog()
+                return self.queued_bytes + size <= self.limits.max_total_queued_bytes
+        return False
 
     def drops_for(self, session: Session) -> bool:
         """Whether QoS 1 and 2 for a full session are dropped (and counted) instead of held."""
@@ -379,10 +398,12 @@ class Core:
             give_back_memory()
         self.memory_bytes = process_memory_bytes()
         self.watch_at = self.queued_bytes + min(self._memory_bound, self.limits.max_total_queued_bytes) // 100
-        share = max(
-            self.memory_bytes / self._memory_bound, self.queued_bytes / self.limits.max_total_queued_bytes
-        )
-        pressure = pressure_of(share)
+        memory = self.memory_bytes / self._memory_bound
+        total = self.limits.max_total_queued_bytes
+        pressure = pressure_of(max(memory, self.queued_bytes / total))
+        kept = (self.queued_bytes - self.backlog_bytes) / total
+        if pressure is Pressure.HOLD and max(memory, kept) < HOLD_SHARE:
+            pressure = Pressure.DROP_QOS0  # what may be dropped never makes publishers wait
         if pressure is not self.pressure:
             log.warning(
                 "memory pressure changed",

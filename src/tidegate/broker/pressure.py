@@ -26,7 +26,9 @@ class Pressure(IntEnum):
     HOLD = 3
 
 
-STEPS = ((0.95, Pressure.HOLD), (0.90, Pressure.DROP_QOS0), (0.80, Pressure.NO_NEW_CLIENTS))
+HOLD_SHARE = 0.95
+DROP_SHARE = 0.90
+STEPS = ((HOLD_SHARE, Pressure.HOLD), (DROP_SHARE, Pressure.DROP_QOS0), (0.80, Pressure.NO_NEW_CLIENTS))
 
 
 def process_memory_bytes() -> int:

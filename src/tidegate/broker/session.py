@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.message import Message
-from tidegate.broker.pressure import Pressure
 
 if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
@@ -98,9 +97,7 @@ class Session:
             size = len(packets)
             if (
                 self.backlog_bytes + self.pending_bytes + size > core.limits.max_queued_bytes
-                or core.backlog_bytes + size > core.limits.max_total_queued_bytes // 2
-                or core.queued_bytes + size > core.limits.max_total_queued_bytes
-                or core.pressure >= Pressure.DROP_QOS0
+                or not core.has_room_for_qos0(self, size)
             ):
                 core.counters.publish_sent -= count
                 self.drop(count)
@@ -418,6 +415,16 @@ class Session:
             self.core.mark_dirty(self)
         self.drain()
 
+    def shed_backlog(self) -> None:
+        """Drop the QoS 0 packets that wait for the socket: others need the room more."""
+        count = sum(count for _, count in self.backlog or ())
+        self.core.counters.publish_sent -= count
+        self.drop(count)
+        self.core.queued_bytes -= self.backlog_bytes
+        self.core.backlog_bytes -= self.backlog_bytes
+        self.backlog = None
+        self.backlog_bytes = 0
+
     def check_room(self) -> None:
         """Leave the full state once a fifth of the bound is free again, and let held publishers go on."""
         limits = self.core.limits
@@ -536,11 +543,7 @@ class Session:
             if len(entry) == 3 and entry[1] != RELEASED:
                 self.inflight[pid] = self._restore(cast(RawDelivery, entry))
         if self.backlog is not None:
-            self.drop(sum(count for _, count in self.backlog))
-            self.core.queued_bytes -= self.backlog_bytes
-            self.core.backlog_bytes -= self.backlog_bytes
-            self.backlog = None
-            self.backlog_bytes = 0
+            self.shed_backlog()
 
     def discard(self) -> None:
         """The session ends: give back what it held."""

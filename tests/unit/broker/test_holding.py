@@ -304,15 +304,16 @@ def test_the_bound_over_all_sessions_holds_too_and_room_made_by_one_frees_the_ot
         await away(room, "a", "to/a")
         await away(room, "b", "to/b")
         publisher = await room.connect("p", 5)
+        other = await room.connect("q", 5)
         publisher.send(*(message(i, size=1_000, topic="to/b") for i in range(20)))
         await room.settle()
         assert acknowledged(publisher) < 20
         assert room.core.queued_bytes < 12_000
-        other = await room.connect("q", 5)
         other.send(message(1, topic="to/a"), message(2, topic="to/a"))
         await room.settle()
         reader = await back(room, "b")
         await read_all(room, reader, 20)
+        await room.settle()
         assert acknowledged(publisher) == 20
         assert acknowledged(other) == 2, "session a has room, though its own client is still away"
         await room.close()
