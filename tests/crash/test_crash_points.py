@@ -164,7 +164,6 @@ def test_a_pubrel_is_not_sent_again_on_a_new_connection_before_the_pubrec_is_on_
                 assert second.barrier() == []
 
 
-@pytest.mark.xfail(reason="Session._resend writes PUBREL at once, whether or not the PUBREC is on disk")
 @VERSIONS
 def test_a_receiver_that_came_back_between_pubrec_and_its_commit_gets_the_message_once(
     broker: BrokerProcess, version: int

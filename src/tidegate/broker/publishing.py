@@ -88,6 +88,10 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         route = resolve(conn, topic)
     if first & 1 and not core.features.retain_available:
         raise RetainNotSupported("retained messages are not offered")
+    session = conn.session
+    if qos == 2 and session.inbound is not None and (pid[0] << 8 | pid[1]) in session.inbound:
+        answer(conn, b"\x50\x02" + pid)  # a repetition adds nothing, and is never refused
+        return True
     store = core.store
     if qos:
         if store is not None and store.is_blocked:
@@ -95,7 +99,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         if core.pressure is Pressure.HOLD:
             return _hold_or_refuse(conn, core, qos, pid)
         if core.full:
-            full = _full_recipient(conn, route, qos, pid)
+            full = _full_recipient(core, route)
             if full is not None:
                 return _hold_or_refuse(conn, full, qos, pid)
     changes = store.changes if store is not None else 0
@@ -106,14 +110,10 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         counters.publish_denied += 1
         _acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
         return True
-    session = conn.session
     if qos == 2:
         number = pid[0] << 8 | pid[1]
         if session.inbound is None:
             session.inbound = set()
-        elif number in session.inbound:
-            answer(conn, b"\x50\x02" + pid)
-            return True
         if len(session.inbound) >= conn.receive_maximum and conn.v5:
             raise ReceiveMaximumExceeded("more QoS 2 messages than Receive Maximum")  # [MQTT5-3.3.4-7]
         session.inbound.add(number)
@@ -233,11 +233,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     return route
 
 
-def _full_recipient(conn: Connection, route: Route, qos: int, pid: bytes) -> Session | None:
-    """A session that would have to queue this message and has no room."""
-    if qos == 2 and conn.session.inbound and (pid[0] << 8 | pid[1]) in conn.session.inbound:
-        return None  # a repetition adds nothing
-    core = conn.core
+def _full_recipient(core: Core, route: Route) -> Session | None:
+    """A session that would have to queue a QoS 1 or 2 message and has no room."""
     for target in route.targets:
         session = target.session
         if session.is_full and target.qos and not core.drops_for(session):

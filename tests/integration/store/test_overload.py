@@ -118,7 +118,6 @@ def test_publishers_are_held_while_the_disk_does_not_keep_up(
     assert len(take_all(broker.port, count)) == count
 
 
-@pytest.mark.xfail(reason="on_publish refuses before it looks whether the message was taken already")
 def test_a_repetition_of_a_message_that_was_taken_is_not_refused(
     tidegate_broker_factory: Factory, tmp_path: Path
 ) -> None:
