@@ -20,7 +20,7 @@ class Batch:
 
     __slots__ = (
         "acks", "cancelled", "deletes", "ended", "freed", "gone", "inbound", "inserts", "is_committed", "is_hopeful",
-        "is_lingering", "messages", "releases", "retained", "sent", "sessions", "size_bytes",
+        "is_lazy", "is_lingering", "messages", "releases", "retained", "sent", "sessions", "size_bytes",
         "subscriptions", "then", "wake", "wills",
     )  # fmt: skip
 
@@ -41,7 +41,8 @@ class Batch:
         self.is_hopeful = (
             False  # some of it was sent to clients whose acknowledgement may make writing needless
         )
-        self.is_lingering = False
+        self.is_lingering = False  # it waits for acknowledgements,
+        self.is_lazy = False  # or, with deletes alone, for company
         self.cancelled = 0  # entries that were taken back before they were written
         # What happens after the commit: acknowledgements to write, sessions that may send up to a sequence number.
         self.acks: list[tuple[Connection, bytes]] = []

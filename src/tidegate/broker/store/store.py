@@ -323,8 +323,8 @@ class Store:
         batch = self.batch
         if not batch.has_promises:
             self._settle(batch)
-            if batch.has_rows and not batch.is_lingering:
-                batch.is_lingering = True
+            if batch.has_rows and not batch.is_lazy:
+                batch.is_lazy = True
                 self._loop.call_later(LAZY, self._write, batch)
         elif batch.is_hopeful:
             if not batch.is_lingering:
