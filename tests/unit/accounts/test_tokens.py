@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from tests.unit.accounts.support import connect_request
 from tests.unit.accounts.tokens import (
+    Seconds,
     jwk,
     private_pem,
     public_pem,
@@ -73,12 +74,12 @@ def test_other_passwords_are_left_to_other_sources(pem: Path, password: bytes | 
     ("claims", "expected"),
     [
         ({}, True),
-        ({"exp": time.time() - 5}, True),  # within the leeway
-        ({"exp": time.time() - 3600}, False),
+        ({"exp": Seconds(-5)}, True),  # within the leeway
+        ({"exp": Seconds(-3600)}, False),
         ({"exp": None}, False),
         ({"exp": "soon"}, False),
-        ({"nbf": time.time() + 3600}, False),
-        ({"nbf": time.time() - 3600}, True),
+        ({"nbf": Seconds(3600)}, False),
+        ({"nbf": Seconds(-3600)}, True),
         ({"sub": None}, False),
         ({"sub": ""}, False),
         ({"sub": "a\nb"}, False),
@@ -111,7 +112,7 @@ def test_a_subject_that_is_no_text_is_refused(pem: Path) -> None:
         ({"jwt_client_id_claim": "client"}, {"client": "c2"}, False),
         ({"jwt_client_id_claim": "client"}, {}, False),
         ({"jwt_require_expiry": False}, {"exp": None}, True),
-        ({"jwt_leeway": 0.0}, {"exp": time.time() - 5}, False),
+        ({"jwt_leeway": 0.0}, {"exp": Seconds(-5)}, False),
     ],
 )
 def test_settings_ask_for_more(

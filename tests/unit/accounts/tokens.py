@@ -41,11 +41,16 @@ def write_jwks(path: Path, *keys: dict[str, Any]) -> Path:
     return path
 
 
+class Seconds(float):
+    """A moment so many seconds from when the token is made, not from when tests were collected."""
+
+
 def token(
     key: PrivateKey | bytes, algorithm: str = "ES256", *, kid: str | None = None, **claims: Any
 ) -> bytes:
     """A token for ada that is valid for a minute, unless the claims say otherwise; None removes one."""
     given = {"sub": "ada", "exp": time.time() + 60} | claims
+    given |= {name: time.time() + value for name, value in given.items() if isinstance(value, Seconds)}
     payload = {name: value for name, value in given.items() if value is not None}
     return jwt.encode(payload, key, algorithm, headers={"kid": kid} if kid else None).encode()
 
