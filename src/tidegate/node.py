@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +100,15 @@ class Node:
             log.warning(
                 "port taken, using the next free one", extra={"wanted": wanted, "port": self.broker.port}
             )
+        for listener in self._listeners:
+            if not listener.allow_anonymous and self.accounts.hooks().authenticator is None:
+                log.warning(
+                    "nobody can connect here: there are no accounts, and anonymous clients are not allowed",
+                    extra={
+                        "listener": listener.name,
+                        "hint": "set accounts.password_file or allow_anonymous",
+                    },
+                )
         metrics = self.settings.metrics
         if metrics.port:
             try:
@@ -169,7 +177,7 @@ async def serve(
         gc.set_threshold(*GC_THRESHOLDS)
         print(_ready_line(node), flush=True)
         await stop.wait()
-        print("tidegate stopping", file=sys.stderr, flush=True)
+        log.info("stopping")
     return 0
 
 

@@ -14,8 +14,8 @@
     # for everyone, wherever it stands; %u is the user name, %c the client identifier
     pattern readwrite devices/%u/#
 
-`topic` and `pattern` take `read`, `write`, `readwrite` (if nothing is said), `deny`, `deny-read` or `deny-write`,
-then a filter up to the end of the line. Nothing in the file depends on the order of its rules: what no rule allows
+`topic` and `pattern` take `read`, `write`, `readwrite`, `deny`, `deny-read` or `deny-write`, then a filter up to the
+end of the line; a filter alone, without blanks, means `readwrite`. Nothing in the file depends on the order of its rules: what no rule allows
 is denied, and a rule that denies wins over any that allows.
 """
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import Flag
 from pathlib import Path
 
@@ -169,6 +170,11 @@ class _Parser:
         if word in WORDS:
             access, is_denied = WORDS[word]
             topic_filter = topic_filter.strip()
+        elif topic_filter:
+            # A misspelt `deny` must not become a right; a filter with blanks has its access written before it.
+            near = get_close_matches(word, WORDS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(WORDS)} comes first"
+            raise self._error(f"unknown access {word[:40]!r}", hint)
         else:
             access, is_denied, topic_filter = BOTH, False, rest
         if topic_filter.startswith("$share/"):

@@ -44,6 +44,7 @@ from tidegate.mqtt.codes import ReasonCode
 
 log = logging.getLogger("tidegate.broker")
 
+REFUSAL_INTERVAL = 1.0  # seconds between two lines about refused clients
 TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while there is too little
 LOST_PER_TURN = 100  # ended connections that are cleaned up before others get their turn
 T = TypeVar("T")
@@ -101,6 +102,8 @@ class Core:
         self.waiting: dict[Handshake, None] = {}  # clients whose turn to connect has not come
         self.admitter = _admitter(limits)
         self.pressure = Pressure.NONE
+        self._refusals = 0  # since the last line about one
+        self._refusal_at = 0.0
         self.watch_at = 0
         self._trim_at = 0.0
         self.memory_bytes = process_memory_bytes()
@@ -390,6 +393,19 @@ class Core:
         if self.pressure >= Pressure.NO_NEW_CLIENTS and client_id not in self.sessions:
             return ReasonCode.SERVER_BUSY
         return ReasonCode.SUCCESS
+
+    def log_refusal(self, peer: str, code: ReasonCode, text: str) -> None:
+        """One line a second at most: strangers decide how many there are."""
+        now = self.now()
+        if now < self._refusal_at:
+            self._refusals += 1
+            return
+        self._refusal_at = now + REFUSAL_INTERVAL
+        log.warning(
+            "client refused",
+            extra={"peer": peer, "reason": code.name, "text": text, "unlogged_before": self._refusals},
+        )
+        self._refusals = 0
 
     def watch_memory(self) -> None:
         """Look how near the bounds are; four times a second, and whenever queues have grown by a hundredth of one."""

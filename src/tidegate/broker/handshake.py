@@ -344,7 +344,7 @@ class Handshake(asyncio.Protocol):
         self.core.counters.connects_refused += 1
         connect = self._connect
         version = connect.protocol_level if connect is not None else 0
-        log.debug("client refused", extra={"peer": self.peer, "reason": code.name, "text": text})
+        self.core.log_refusal(self.peer, code, text)
         if not version:
             self.abort()
             return

@@ -44,7 +44,7 @@ def describe(annotation: Any, metadata: Mapping[str, Any]) -> str:
         return "true, false or auto" if optional else "true or false"
     if typing.get_origin(inner) is tuple:
         return "list of strings"
-    name = {int: "whole number", float: "number", str: "string", Path: "path of a file"}[inner]
+    name = {int: "whole number", float: "number", str: "string", Path: "path"}[inner]
     low, high = metadata.get("minimum"), metadata.get("maximum")
     if low is not None and high is not None:
         return f"{name} from {low} to {high}"

@@ -46,6 +46,8 @@ def open_file(path: Path) -> tuple[Lock, Reader]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = Lock(path)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise StoreError(path, f"{path.parent} is a file, not a folder", WRITABLE) from error
     except OSError as error:
         raise StoreError(path, error.strerror or str(error), WRITABLE) from error
     try:

@@ -5,6 +5,7 @@ identifier follows from it (see `Session`), so sending a message writes nothing.
 Times are wall-clock seconds since the epoch, so that they survive a restart.
 """
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -80,6 +81,9 @@ MIGRATIONS: dict[int, str] = {}
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection set up for the store; the caller serialises its use."""
+    if not read_only:
+        # Payloads and names are nobody else's business; SQLite gives its log the rights of the file.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=64)
     if not read_only:

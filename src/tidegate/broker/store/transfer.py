@@ -49,6 +49,7 @@ def export_file(folder: Path, target: Path) -> Counter[str]:
     """`export_store` to a file that appears when it is complete."""
     draft = target.with_name(f".{target.name}.part")
     try:
+        draft.touch(0o600)
         with draft.open("w", encoding="utf-8") as out:
             counts = export_store(folder, out)
             out.flush()
