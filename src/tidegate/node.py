@@ -149,11 +149,12 @@ class Node:
             log.info("settings reloaded")
 
     def _reload_listeners(self, settings: Settings) -> None:
+        for new in settings.listeners:
+            make_listener(new, settings.limits.max_packet_size)  # raises before anything is changed
         for old, new, listener in zip(
             self.settings.listeners, settings.listeners, self._listeners, strict=False
         ):
             if listener.tls is not None and new.certfile is not None and new.keyfile is not None:
-                make_listener(new, settings.limits.max_packet_size)  # raises before anything is changed
                 listener.tls.load_cert_chain(new.certfile, new.keyfile)
             if replace(old, certfile=None, keyfile=None) != replace(new, certfile=None, keyfile=None):
                 log.warning("listener changed: restart to apply", extra={"listener": old.address})

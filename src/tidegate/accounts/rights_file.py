@@ -15,8 +15,8 @@
     pattern readwrite devices/%u/#
 
 `topic` and `pattern` take `read`, `write`, `readwrite`, `deny`, `deny-read` or `deny-write`, then a filter up to the
-end of the line; a filter alone, without blanks, means `readwrite`. Nothing in the file depends on the order of its rules: what no rule allows
-is denied, and a rule that denies wins over any that allows.
+end of the line; a filter alone, without blanks, means `readwrite`. Nothing in the file depends on the order of
+its rules: what no rule allows is denied, and a rule that denies wins over any that allows.
 """
 
 from __future__ import annotations

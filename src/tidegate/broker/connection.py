@@ -90,6 +90,7 @@ class Connection(asyncio.Protocol):
         "rest",
         "routes",
         "session",
+        "since",
         "transport",
         "username",
         "v5",
@@ -121,7 +122,7 @@ class Connection(asyncio.Protocol):
         # What CONNACK promised; a change of limits does not take it back.
         self.max_packet_in = core.limits.max_packet_size
         self.receive_maximum = core.limits.receive_maximum
-        self.last_seen = core.now()
+        self.since = self.last_seen = core.now()
         self.routes: dict[bytes, Route] = core.index.routes if core.authorise is None else {}
         self.read_epoch = core.index.epoch
         self.rest: bytearray | None = None  # what came of an incomplete packet, and
@@ -358,22 +359,21 @@ class Connection(asyncio.Protocol):
                     if self.read_epoch != core.index.epoch:
                         self._refresh_routes()  # it subscribed, perhaps to what it publishes next
                 pos = end
+            if run is not None:
+                self._forward(run, data[run_start:pos], run_count)
+                run = None
         except MQTTError as error:
             if run is not None:
                 self._forward(run, data[run_start:pos], run_count)
                 run = None
             self.fail(error)
             return b""
-        except Exception:  # a hook is foreign code: its fault ends this connection and nothing else
-            log.exception("unexpected error while serving a client", extra={"client": self.session.client_id})
-            self.close(CloseReason.SERVER_ERROR, ReasonCode.UNSPECIFIED_ERROR)
-            return b""
+        except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
+            return self._fail_unexpectedly()
         finally:
             if received:  # only a whole packet shows that the client is alive [MQTT5-3.1.2-20]
                 self.last_seen = core.now()
                 core.counters.messages_received += received
-        if run is not None:
-            self._forward(run, data[run_start:pos], run_count)
         if pos == size:
             return b""
         rest = data[pos:] if pos else data
@@ -382,6 +382,11 @@ class Connection(asyncio.Protocol):
             return b""
         self._keep_partial(rest, end - pos if pos + 1 < size else 2)
         return rest
+
+    def _fail_unexpectedly(self) -> bytes:
+        log.exception("unexpected error while serving a client", extra={"client": self.session.client_id})
+        self.close(CloseReason.SERVER_ERROR, ReasonCode.UNSPECIFIED_ERROR)
+        return b""
 
     def _refresh_routes(self) -> None:
         """Subscriptions or rights changed: a connection with answers of its own forgets them."""
@@ -465,6 +470,8 @@ class Connection(asyncio.Protocol):
         except MQTTError as error:
             self.fail(error)
             return b""
+        except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
+            return self._fail_unexpectedly()
         if self.held_bytes > self.core.limits.max_held_bytes:
             self._set_reading(False)
         if pos == size:
@@ -545,7 +552,8 @@ class Connection(asyncio.Protocol):
         return packet
 
     def pause_writing(self) -> None:
-        self.session.paused = True
+        if self.session.conn is self:
+            self.session.paused = True
         self.core.blocked[self] = self.core.now()
 
     def resume_writing(self) -> None:
@@ -554,8 +562,9 @@ class Connection(asyncio.Protocol):
         if session.conn is not self:
             return
         session.relieve()
-        if session.paused:
-            return
+
+    def go_on(self) -> None:
+        """The socket takes more and nothing older waits: continue what stopped for it."""
         if self.more is not None:
             self.core.loop.call_soon(self._consume_more)
         else:

@@ -10,6 +10,7 @@ from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.errors import MalformedPacket, MQTTError, ProtocolError
 from tidegate.mqtt.packets import Auth, Disconnect, Puback, Pubcomp, Pubrec, Pubrel, Subscribe, Unsubscribe
+from tidegate.mqtt.primitives import read_variable_byte_integer
 from tidegate.mqtt.properties import Property
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def settle_disconnect(conn: Connection, packet: Disconnect) -> None:
 def on_held_disconnect(conn: Connection, data: bytes) -> None:
     """The client said DISCONNECT behind publishes that waited, and is gone before they could go on."""
     try:
-        packet = decode_packet(data[0], data[2:], conn.version)
+        _, body = read_variable_byte_integer(data, 1)
+        packet = decode_packet(data[0], data[body:], conn.version)
         if isinstance(packet, Disconnect):
             settle_disconnect(conn, packet)
             conn.close_reason = CloseReason.CLIENT_DISCONNECTED

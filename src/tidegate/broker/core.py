@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from tidegate import flow
-from tidegate.broker.alarms import TICK, Alarms, KeepAlive
+from tidegate.broker.alarms import TICK, Alarm, Alarms, KeepAlive
 from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
@@ -95,7 +95,9 @@ class Core:
         self.dirty: list[Session] = []
         self.queued_bytes = 0  # waiting for sessions, and of that
         self.backlog_bytes = 0  # QoS 0 for clients whose socket is full
-        self.full: dict[Session, None] = {}  # sessions with no room for QoS 1 and 2
+        # Sessions with no room for QoS 1 and 2, and the alarm that looks whether they are stuck.
+        self.full: dict[Session, Alarm | None] = {}
+        self._is_checking = False
         self.is_stopping = False
         self.loop_lag = 0.0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -224,10 +226,12 @@ class Core:
         self.lost[session] = (conn, text)
 
     def _finish_lost(self) -> None:
-        for session in list(itertools.islice(self.lost, LOST_PER_TURN)):
-            self._finish(session)
-        if self.lost:
-            self.loop.call_soon(self._finish_lost)
+        try:
+            for session in list(itertools.islice(self.lost, LOST_PER_TURN)):
+                self._finish(session)
+        finally:
+            if self.lost:
+                self.loop.call_soon(self._finish_lost)
 
     def _finish(self, session: Session) -> None:
         conn, text = self.lost.pop(session)
@@ -322,7 +326,11 @@ class Core:
         will = conn.session.will
         if will is None or self.authorise is None:
             return True
-        return self.authorise.may_publish(conn, will.message.topic.decode())
+        try:
+            return self.authorise.may_publish(conn, will.message.topic.decode())
+        except Exception:
+            log.exception("unexpected error in the authoriser")
+            return False
 
     def end_session(self, session: Session) -> None:
         """The session is over: its will, if still due, goes out now [MQTT5-3.1.2-10]."""
@@ -344,18 +352,33 @@ class Core:
 
     def became_full(self, session: Session) -> None:
         """Publishers wait from now on; once it has been stuck for `hold_timeout` they go on without it."""
-        self.full[session] = None
         timeout = self.limits.hold_timeout
-        if timeout:
-            self.alarms.at(self.now() + timeout + TICK, partial(self._check_stuck, session))
+        due = self.now() + timeout + TICK
+        self.full[session] = self.alarms.at(due, partial(self._check_stuck, session)) if timeout else None
+
+    def check_full_soon(self) -> None:
+        """Once at the end of this turn, however many sessions made room in it."""
+        if self.full and not self._is_checking:
+            self._is_checking = True
+            self.loop.call_soon(self.check_full)
+
+    def has_room_again(self, session: Session) -> None:
+        self.alarms.cancel(self.full.pop(session, None))
 
     def check_full(self) -> None:
         """Room may have been made by others: the bound over all sessions. Who takes nothing for long is cut off."""
+        self._is_checking = False
         limit = self.now() - self.limits.write_timeout
         for session in list(self.full):
             session.check_room()
-            if session.is_full and session.conn is not None and session.full_since < limit:
-                session.conn.close(CloseReason.SLOW_READER, ReasonCode.QUOTA_EXCEEDED)
+            conn = session.conn
+            if (
+                session.is_full
+                and conn is not None
+                and session.queued_messages
+                and max(session.full_since, conn.since) < limit
+            ):
+                conn.close(CloseReason.SLOW_READER, ReasonCode.QUOTA_EXCEEDED)
 
     def _check_stuck(self, session: Session) -> None:
         if not session.is_full:
@@ -364,7 +387,8 @@ class Core:
             session.release_waiters()
         else:
             due = session.full_since + self.limits.hold_timeout + TICK
-            self.alarms.at(max(due, self.now() + TICK), partial(self._check_stuck, session))
+            due = max(due, self.now() + TICK)
+            self.full[session] = self.alarms.at(due, partial(self._check_stuck, session))
 
     def make_durable(self, session: Session) -> None:
         """A client connected: from its first CONNECT with an expiry on, its session is kept in the store."""
@@ -385,10 +409,12 @@ class Core:
     # -- admission ------------------------------------------------------------------------------------------
 
     def admission(self, client_id: str) -> ReasonCode:
-        """Whether one more client may connect now. One with a session may always: it comes to empty its queue."""
+        """Whether one more client may connect now. Memory pressure keeps nobody out who has a session to empty."""
         if self.is_stopping:
             return ReasonCode.SERVER_SHUTTING_DOWN
         if len(self.connections) >= self.limits.max_connections:
+            return ReasonCode.QUOTA_EXCEEDED
+        if client_id not in self.sessions and len(self.sessions) >= self.limits.max_sessions:
             return ReasonCode.QUOTA_EXCEEDED
         if self.pressure >= Pressure.NO_NEW_CLIENTS and client_id not in self.sessions:
             return ReasonCode.SERVER_BUSY

@@ -258,11 +258,6 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.RETAIN_NOT_SUPPORTED
             if will.topic == "$SYS" or will.topic.startswith(("$SYS/", "$share/")):
                 return ReasonCode.TOPIC_NAME_INVALID
-        if (
-            connect.client_id not in self.core.sessions
-            and len(self.core.sessions) >= self.core.limits.max_sessions
-        ):
-            return ReasonCode.QUOTA_EXCEEDED
         return ReasonCode.SUCCESS
 
     # -- who the client is ----------------------------------------------------------------------------------
@@ -434,6 +429,7 @@ class Handshake(asyncio.Protocol):
         if not transport.is_reading():
             transport.resume_reading()
         if self._buffer:
+            core.counters.bytes_received -= len(self._buffer)  # they are counted again there
             conn.data_received(self._buffer)
 
     def _settle_v5(self, connect: Connect, conn: Connection, verdict: Verdict) -> Properties:

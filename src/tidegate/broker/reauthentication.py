@@ -41,6 +41,10 @@ def on_auth(conn: Connection, packet: Auth) -> Verdict | None:
         if answer.reason_code != ReasonCode.SUCCESS:
             return answer
         code = ReasonCode.SUCCESS
+        conn.core.alarms.cancel(conn.expiry_alarm)
+        conn.expiry_alarm = None
+        if answer.expires is not None:
+            conn.expires_at(answer.expires)
         if answer.data is not None:
             properties[Property.AUTHENTICATION_DATA] = answer.data
     else:

@@ -148,7 +148,11 @@ class Session:
         self, durable: Durable, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> None:
         """Write to the store, and send at once if that is allowed, or queue in memory or on disk only."""
-        if self.is_full and self.core.drops_for(self):
+        if self.is_full and (
+            self.core.drops_for(self)
+            or self.queued_messages
+            >= 2 * self.core.limits.max_queued_messages  # only the node itself goes on
+        ):
             self.drop(1)
             return
         seq = durable.next_seq
@@ -414,6 +418,7 @@ class Session:
             self.queued = True
             self.core.mark_dirty(self)
         self.drain()
+        conn.go_on()
 
     def shed_backlog(self) -> None:
         """Drop the QoS 0 packets that wait for the socket: others need the room more."""
@@ -434,10 +439,9 @@ class Session:
             and self.core.queued_bytes < limits.max_total_queued_bytes
         ):
             self.is_full = False
-            self.core.full.pop(self, None)
+            self.core.has_room_again(self)
             self.release_waiters()
-            if self.core.full:  # the bound over all sessions may have been theirs, too
-                self.core.loop.call_soon(self.core.check_full)
+            self.core.check_full_soon()  # the bound over all sessions may have been that of others, too
 
     def release_waiters(self) -> None:
         waiters, self.waiters = self.waiters, None
@@ -564,7 +568,7 @@ class Session:
         self.inflight = {}
         self.inbound = None
         self.is_full = False
-        core.full.pop(self, None)
+        core.has_room_again(self)
         self.release_waiters()
 
     def statistics(self) -> dict[str, Any]:

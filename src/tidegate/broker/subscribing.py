@@ -32,7 +32,7 @@ def on_subscribe(conn: Connection, packet: Subscribe) -> None:
     identifier = identifiers[0] if identifiers else 0
     properties: Properties = {}
     codes: list[int] = []
-    retained: list[tuple[Subscription, int]] = []
+    retained: list[Subscription] = []
     for request in packet.subscriptions:
         code, text = _check(conn, request, identifier)
         codes.append(code)
@@ -45,7 +45,7 @@ def on_subscribe(conn: Connection, packet: Subscribe) -> None:
         if not subscription.share and (
             request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
         ):
-            retained.append((subscription, code))
+            retained.append(subscription)
     reply = Suback(packet_identifier=packet.packet_identifier, reason_codes=codes, properties=properties)
     packet_out = encode_packet(reply, conn.version, max_packet_size=conn.max_packet_out or None)
     answer(conn, packet_out, waits=conn.session.durable is not None)
@@ -53,7 +53,7 @@ def on_subscribe(conn: Connection, packet: Subscribe) -> None:
         if conn.feeds is None:
             conn.feeds = deque()
             core.loop.call_soon(conn.feed)
-        for subscription, _ in retained:
+        for subscription in retained:
             conn.feeds.append(_send_retained(conn, subscription))
 
 
@@ -136,16 +136,15 @@ def _send_retained(conn: Connection, subscription: Subscription) -> Iterator[Non
     core = conn.core
     session = conn.session
     for number, message in enumerate(core.retained.match(subscription.topic_filter), 1):
-        if session.conn is not conn:
-            return
+        if core.index.may_receive is None or core.index.may_receive(session, message.topic):
+            # [MQTT5-3.3.1-8]: retain is set, whatever Retain As Published says, as the message is an old one.
+            session.deliver(
+                message,
+                min(message.qos, subscription.qos),
+                True,
+                (subscription.identifier,) if subscription.identifier else (),
+            )
         if number % RETAINED_PER_TURN == 0:
-            yield
-        if core.index.may_receive is not None and not core.index.may_receive(session, message.topic):
-            continue
-        # [MQTT5-3.3.1-8]: retain is set, whatever Retain As Published says, as the message is an old one.
-        session.deliver(
-            message,
-            min(message.qos, subscription.qos),
-            True,
-            (subscription.identifier,) if subscription.identifier else (),
-        )
+            yield  # holding no message: the next one is looked up after the pause
+            if session.conn is not conn:
+                return

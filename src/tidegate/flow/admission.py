@@ -8,6 +8,7 @@ so that they do not come back in step.
 from collections import OrderedDict
 from enum import Enum
 
+ROUNDING = 1e-9  # seconds; five steps of 0.2 are one second, whatever the arithmetic says
 MAX_ADDRESSES = 65_536  # addresses remembered; the longest unseen is forgotten first
 
 
@@ -59,17 +60,18 @@ class Admitter:
         if not self.rate:
             return 0.0
         step = 1.0 / self.rate
-        due = max(self._due, now - 1.0)
+        due = max(self._due, now - max(1.0, step))
         wait = due + step - now
-        if wait > self.max_wait:
+        if wait > self.max_wait + ROUNDING:
             return Admission.RATE
         self._due = due + step
         return max(0.0, wait)
 
     def _admit_address(self, now: float, address: str) -> bool:
-        due = max(self._address_due.pop(address, 0.0), now - 1.0) + 1.0 / self.address_rate
-        is_admitted = due <= now
-        self._address_due[address] = due if is_admitted else due - 1.0 / self.address_rate
+        step = 1.0 / self.address_rate
+        due = max(self._address_due.pop(address, 0.0), now - max(1.0, step)) + step
+        is_admitted = due <= now + ROUNDING
+        self._address_due[address] = due if is_admitted else due - step
         if len(self._address_due) > MAX_ADDRESSES:
             self._address_due.popitem(last=False)
         return is_admitted

@@ -1,6 +1,6 @@
 """What is to be written in one transaction.
 
-Everything is a map from key to the last value, so what cancels out before the disk sees it (a message queued and
+Nearly everything is a map from key to the last value, so what cancels out before the disk sees it (a message queued and
 acknowledged, a retained topic set twice) is never written. Keys are unique for ever (sessions, messages and
 sequence numbers are never reused while the broker runs), so the order between kinds is free, except that ended
 sessions go before new ones.
@@ -21,7 +21,7 @@ class Batch:
     __slots__ = (
         "acks", "cancelled", "deletes", "ended", "freed", "gone", "inbound", "inserts", "is_committed", "is_hopeful",
         "is_lazy", "is_lingering", "messages", "releases", "retained", "sent", "sessions", "size_bytes",
-        "subscriptions", "then", "wake", "wills",
+        "subscriptions", "wake", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,7 +47,6 @@ class Batch:
         # What happens after the commit: acknowledgements to write, sessions that may send up to a sequence number.
         self.acks: list[tuple[Connection, bytes]] = []
         self.wake: dict[Session, int] = {}
-        self.then: list[Any] = []
         self.is_committed = False
         # Found by the writer: messages of ended sessions that were in their queue on disk only, one for each entry.
         self.freed: list[int] = []
@@ -74,4 +73,4 @@ class Batch:
 
     @property
     def is_empty(self) -> bool:
-        return not self.acks and not self.wake and not self.then and not self.has_rows
+        return not self.acks and not self.wake and not self.has_rows

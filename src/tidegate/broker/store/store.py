@@ -222,7 +222,9 @@ class Store:
             if row is None:
                 self.batch.gone.append(mid)
             else:
-                self.batch.size_bytes -= len(row[2])
+                self.batch.size_bytes -= (
+                    len(row[1]) + len(row[2]) + len(row[4]) + 64
+                )  # as `Message.size_bytes` has it
         elif count == 2:
             del self._shared[mid]
         else:
@@ -379,14 +381,12 @@ class Store:
         self._settle(batch)
         if batch.freed:
             self._let_go(iter(batch.freed))
-        if not self.batch.is_empty:
-            self._hand_over()
+        self._hand_over()  # also for an empty batch: what was scheduled while the writer was busy ends here
 
     def _settle(self, batch: Batch) -> None:
         """What the batch promised holds: send its acknowledgements and let waiting sessions go on."""
         acks, batch.acks = batch.acks, []
         wake, batch.wake = batch.wake, {}
-        then, batch.then = batch.then, []
         for conn, packet in acks:
             session = conn.session
             if session.conn is conn:
@@ -397,8 +397,6 @@ class Store:
                 durable.durable_seq = seq
             if session.pending is not None or durable.tail:
                 session.drain()
-        for callback in then:
-            callback()
         if self.is_blocked and self.batch.size_bytes < self.settings.max_uncommitted_bytes / 2:
             self.is_blocked = False
             waiters, self.waiters = self.waiters, None
