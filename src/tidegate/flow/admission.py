@@ -65,7 +65,7 @@ class Admitter:
         if wait > self.max_wait + ROUNDING:
             return Admission.RATE
         self._due = due + step
-        return max(0.0, wait)
+        return min(max(0.0, wait), self.max_wait)
 
     def _admit_address(self, now: float, address: str) -> bool:
         step = 1.0 / self.address_rate
