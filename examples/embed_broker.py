@@ -9,9 +9,10 @@ there. Both are plain objects: a hook is any object with the right methods. Run 
 import asyncio
 
 from tidegate.broker import Broker, Hooks
-from tidegate.broker.connection import CloseReason, Connection
+from tidegate.broker.connection import Connection
 from tidegate.broker.hooks import ConnectRequest, Verdict
 from tidegate.broker.index import Subscription
+from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import Session
 from tidegate.client import Client, ConnectRefused, Message
 from tidegate.mqtt import ReasonCode
