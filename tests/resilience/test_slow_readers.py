@@ -15,13 +15,13 @@ from tidegate.testing.raw import RawClient
 
 pytestmark = pytest.mark.serial
 
-ATTEMPTS = 3  # a measurement may be disturbed by another program; three in a row are not
+ATTEMPTS = 5  # a measurement may be disturbed by another program; five in a row are not
 
 
 def test_100_slow_subscribers_change_neither_the_latency_of_healthy_ones_nor_the_memory_bound() -> None:
     ratios: list[float] = []
     for _ in range(ATTEMPTS):
-        found = slow_readers.run(qos=0, rounds=2, seconds=1.0, long_seconds=2.0, max_memory=250_000_000)
+        found = slow_readers.run(qos=0, rounds=4, seconds=1.0, long_seconds=2.0, max_memory=250_000_000)
         assert found.peak_bytes < found.max_memory_bytes
         assert found.metrics["dropped_total"] > 0  # the slow ones were over their bound
         assert all(phase.delivered for phase in found.phases)

@@ -19,7 +19,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tidegate.broker import control, fastpath, publishing
 from tidegate.broker.message import Message
@@ -420,12 +420,17 @@ class Connection(asyncio.Protocol):
         counters.publish_received += count
         counters.publish_bytes_received += len(packets)
         assert targets is not None
+        missed = 0
         for session in targets:
             if session.queued:
                 session.out.append(packets)
+            elif session.deaf:
+                session.dropped += count
+                missed += count
             else:
                 session.wake(packets, count)
-        counters.publish_sent += count * len(targets)
+        counters.publish_sent += count * len(targets) - missed
+        counters.dropped += missed
         for observer in self.core.publish_observers:
             observer.on_run(self, packets, count)
 
@@ -667,13 +672,3 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self.transport.abort()
-
-    def statistics(self) -> dict[str, Any]:
-        return {
-            "client_id": self.session.client_id,
-            "peer": self.peer,
-            "version": self.version,
-            "keep_alive": self.keep_alive,
-            "held": self.held is not None,
-            "write_buffer_bytes": self.transport.get_write_buffer_size(),
-        }

@@ -12,7 +12,7 @@ a value (PUBLISH → PUBREL) keeps its place, so re-sending walks it from the fr
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.message import Message
@@ -44,7 +44,7 @@ class Session:
     """State of one client identifier. Only `Core` makes and ends sessions."""
 
     __slots__ = (
-        "backlog", "backlog_bytes", "client_id", "conn", "core", "dropped", "durable", "epoch", "expiry",
+        "backlog", "backlog_bytes", "client_id", "conn", "core", "deaf", "dropped", "durable", "epoch", "expiry",
         "expiry_alarm", "full_since", "inbound", "inflight", "is_full", "is_plain", "next_pid", "out",
         "paused", "pending", "pending_bytes", "queued", "quota", "subscriptions", "unsent", "user",
         "version", "waiters", "will", "will_alarm",
@@ -69,6 +69,7 @@ class Session:
         self.paused = False
         self.backlog: deque[tuple[bytes, int]] | None = None  # QoS 0 packets while the socket is full
         self.backlog_bytes = 0
+        self.deaf = False  # that queue is full: QoS 0 is dropped until the client reads again
         self.dropped = 0
         # QoS 1 and 2 towards the client
         self.inflight: dict[int, Delivery | RawDelivery | Released] = {}
@@ -95,10 +96,9 @@ class Session:
             return
         if self.paused:
             size = len(packets)
-            if (
-                self.backlog_bytes + self.pending_bytes + size > core.limits.max_queued_bytes
-                or not core.has_room_for_qos0(self, size)
-            ):
+            if self.backlog_bytes + self.pending_bytes + size > core.limits.max_queued_bytes:
+                self.deaf = True
+            if self.deaf or not core.has_room_for_qos0(self, size):
                 core.counters.publish_sent -= count
                 self.drop(count)
                 return
@@ -390,6 +390,7 @@ class Session:
         conn = self.conn
         if conn is None:
             return
+        self.deaf = False
         backlog = self.backlog
         parts = 0
         while backlog:
@@ -429,6 +430,7 @@ class Session:
         self.core.backlog_bytes -= self.backlog_bytes
         self.backlog = None
         self.backlog_bytes = 0
+        self.deaf = False
 
     def check_room(self) -> None:
         """Leave the full state once a fifth of the bound is free again, and let held publishers go on."""
@@ -540,8 +542,7 @@ class Session:
     def detach(self) -> None:
         """The connection is gone; what was on its way at QoS 0 goes with it."""
         self.conn = None
-        self.queued = False
-        self.paused = False
+        self.queued = self.paused = self.deaf = False
         self.out = []
         for pid, entry in self.inflight.items():
             if len(entry) == 3 and entry[1] != RELEASED:
@@ -570,14 +571,3 @@ class Session:
         self.is_full = False
         core.has_room_again(self)
         self.release_waiters()
-
-    def statistics(self) -> dict[str, Any]:
-        return {
-            "client_id": self.client_id,
-            "connected": self.conn is not None,
-            "subscriptions": len(self.subscriptions),
-            "inflight": len(self.inflight),
-            "queued": self.queued_messages,
-            "queued_bytes": self.queued_bytes,
-            "dropped": self.dropped,
-        }
