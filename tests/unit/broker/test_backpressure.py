@@ -109,7 +109,7 @@ def test_qos_1_for_a_full_socket_is_queued_and_sent_in_order_later() -> None:
         for number in range(300):
             room.core.publish(Message(b"t", b"%04d" % number + bytes(1_000), 1))
             await room.settle()
-        assert room.session("s").statistics()["queued"] > 100
+        assert room.session("s").queued_messages > 100
         peer.transport.resume_reading()
         await room.settle()
         assert [int(p.payload[:4]) for p in peer.of(Publish)] == list(range(300))

@@ -58,7 +58,7 @@ def test_no_more_than_receive_maximum_is_under_way_and_each_acknowledgement_lets
             peer.send(Puback(packet_identifier=identifiers(peer.of(Publish))[done]))
             await room.settle()
             assert numbers(peer) == list(range(min(10, done + 4)))
-        assert room.session("s").statistics()["inflight"] == 0
+        assert not room.session("s").inflight
         assert (room.core.queued_bytes, room.core.counters.queued_messages) == (0, 0)
         await room.close()
 
@@ -162,7 +162,7 @@ def test_a_smaller_receive_maximum_after_reconnecting_is_kept_while_re_sending()
             await room.settle()
             assert len(peer.of(Publish)) - done - 1 <= 2
         assert numbers(peer) == list(range(12))
-        assert room.session("s").statistics()["inflight"] == 0
+        assert not room.session("s").inflight
         await room.close()
 
     run(main())
@@ -253,7 +253,7 @@ def test_with_drop_a_full_queue_keeps_the_oldest_and_counts_the_rest(bound: dict
         await leave(room, peer)
         give(room, *range(9))
         session = room.session("s")
-        assert (session.statistics()["queued"], session.dropped, room.core.counters.dropped) == (5, 4, 4)
+        assert (session.queued_messages, session.dropped, room.core.counters.dropped) == (5, 4, 4)
         peer = await back(room)
         assert numbers(peer) == [0, 1, 2, 3, 4]
         assert len(room.core.full) == 0
@@ -364,7 +364,7 @@ def test_wills_at_qos_1_do_not_grow_a_full_queue_without_bound() -> None:
         for number in range(30):
             dying = await room.connect(f"d{number}", 5, will=Will(topic="t/will", payload=b"1", qos=1))
             await leave(room, dying)
-        assert room.session("s").statistics()["queued"] <= 10
+        assert room.session("s").queued_messages <= 10
         await room.close()
 
     run(main())
