@@ -22,6 +22,7 @@ COMMANDS = {
     "serve": "serve",
     "pub": "pub",
     "sub": "sub",
+    "top": "top",
     "bench": "bench",
     "passwd": "passwd",
     "store": "store",

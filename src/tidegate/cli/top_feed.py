@@ -1,0 +1,218 @@
+"""What a node tells about itself in its `$SYS` topics, gathered: the data behind `tidegate top`.
+
+Messages come in one by one through `take`; whoever draws reads the fields whenever it wants. Counters are
+published at an interval that is longer than the screen's, so rates are the difference of two publications, and
+until there are two, the node's own average over the last minute.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Self
+
+LOAD: Final = "$SYS/tide/load"
+PUBLISHERS: Final = "$SYS/tide/publishers"
+QUEUES: Final = "$SYS/tide/queues"
+NODE: Final = "$SYS/tide/node"
+UPTIME: Final = "$SYS/broker/uptime"
+VERSION: Final = "$SYS/broker/version"
+CONNECTED: Final = "$SYS/broker/clients/connected"
+MEMORY: Final = "$SYS/broker/heap/current"
+RECEIVED: Final = "$SYS/broker/publish/messages/received"
+SENT: Final = "$SYS/broker/publish/messages/sent"
+DROPPED: Final = "$SYS/broker/publish/messages/dropped"
+# Messages a minute, averaged by the node; what stands in for a counter that was seen only once.
+AVERAGES: Final = {
+    RECEIVED: "$SYS/broker/load/publish/received/1min",
+    SENT: "$SYS/broker/load/publish/sent/1min",
+    DROPPED: "$SYS/broker/load/publish/dropped/1min",
+}
+
+# In this order: retained messages come as the filters do, and the uptime must come before the counters.
+TOPICS: Final = (
+    *(LOAD, PUBLISHERS, QUEUES, NODE),
+    *(UPTIME, VERSION, CONNECTED, MEMORY, RECEIVED, SENT, DROPPED),
+    *AVERAGES.values(),
+)
+
+
+class Sort(StrEnum):
+    """What puts a publisher at the top."""
+
+    RATE = "rate"
+    HOLD = "hold"
+    RANK = "rank"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publisher:
+    """One row of `$SYS/tide/publishers`. Rates in messages a second, `hold` in seconds."""
+
+    client: str
+    user: str
+    address: str
+    rate: float
+    trained_rate: float
+    state: str
+    hold: float
+    rank: int
+    class_name: str
+    held_bytes: int
+
+    @classmethod
+    def read(cls, row: dict[str, Any]) -> Self:
+        return cls(
+            client=_text(row.get("client")),
+            user=_text(row.get("user")),
+            address=_text(row.get("address")),
+            rate=_number(row.get("rate")),
+            trained_rate=_number(row.get("trained_rate")),
+            state=_text(row.get("state")),
+            hold=_number(row.get("hold")),
+            rank=int(_number(row.get("rank"))),
+            class_name=_text(row.get("class")),
+            held_bytes=int(_number(row.get("held_bytes"))),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """One row of `$SYS/tide/queues`: what waits for one session."""
+
+    client: str
+    is_connected: bool
+    is_blocked: bool
+    messages: int
+    size_bytes: int
+    inflight: int
+    dropped: int
+
+    @classmethod
+    def read(cls, row: dict[str, Any]) -> Self:
+        return cls(
+            client=_text(row.get("client")),
+            is_connected=row.get("connected") is True,
+            is_blocked=row.get("is_blocked") is True,
+            messages=int(_number(row.get("queued_messages"))),
+            size_bytes=int(_number(row.get("queued_bytes"))),
+            inflight=int(_number(row.get("inflight"))),
+            dropped=int(_number(row.get("dropped"))),
+        )
+
+
+@dataclass(slots=True)
+class Feed:
+    """The latest of everything. `arrived` has the time of each topic's latest message, on the caller's clock."""
+
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    arrived: dict[str, float] = field(default_factory=dict)
+    _before: dict[str, str] = field(default_factory=dict)  # the values when the current interval began
+    _interval: float = 0.0
+    _interval_began: float | None = None
+
+    def take(self, topic: str, payload: bytes, now: float, *, is_retained: bool = False) -> None:
+        """One message. What is not understood is left out: a newer node may tell more than we know."""
+        if topic in (LOAD, PUBLISHERS, QUEUES):
+            try:
+                document = json.loads(payload)
+            except ValueError:
+                return
+            if isinstance(document, dict):
+                self.documents[topic] = document
+                self.arrived[topic] = now
+            return
+        text = payload.decode(errors="replace")
+        if topic == UPTIME:
+            self._begin_interval(text, now, is_retained=is_retained)
+        self.values[topic] = text
+        self.arrived[topic] = now
+
+    @property
+    def is_tidegate(self) -> bool:
+        """Whether the server has told anything that only a node of ours tells."""
+        return bool(self.documents) or NODE in self.values
+
+    @property
+    def is_complete(self) -> bool:
+        return self.documents.keys() >= {LOAD, PUBLISHERS, QUEUES}
+
+    @property
+    def load(self) -> dict[str, Any]:
+        return self.documents.get(LOAD, {})
+
+    @property
+    def publishers(self) -> list[Publisher]:
+        return [Publisher.read(row) for row in self._rows(PUBLISHERS)]
+
+    @property
+    def queues(self) -> list[Queue]:
+        return [Queue.read(row) for row in self._rows(QUEUES)]
+
+    def total(self, topic: str) -> int:
+        """How many rows there would be; the node sends the most important ones only."""
+        return int(_number(self.documents.get(topic, {}).get("total")))
+
+    def number(self, topic: str) -> float | None:
+        try:
+            return float(self.values[topic])
+        except (KeyError, ValueError):
+            return None
+
+    def rate(self, topic: str) -> float | None:
+        """Growth of a counter a second; None as long as nobody can know."""
+        now, before = self.number(topic), _parse(self._before.get(topic))
+        if now is not None and before is not None and self._interval > 0:
+            return max(0.0, now - before) / self._interval
+        average = self.number(AVERAGES[topic])
+        return None if average is None else average / 60.0
+
+    def age(self, now: float) -> float | None:
+        """Seconds since the latest list of publishers, which comes every second; None before the first."""
+        arrived = self.arrived.get(PUBLISHERS)
+        return None if arrived is None else now - arrived
+
+    def _begin_interval(self, uptime: str, now: float, *, is_retained: bool) -> None:
+        """The uptime changes at every publication and comes before the counters, so it marks a new interval."""
+        old, new = _seconds(self.values.get(UPTIME)), _seconds(uptime)
+        if old is None or new is None or new <= old:
+            # The first one, the same one again, or another life of the node, whose counters began anew.
+            if old is not None and new is not None and new < old:
+                self._before = {}
+            self._interval_began = None if is_retained else now
+            return
+        # When both came as they were published, our clock tells the interval better than whole seconds do.
+        began = self._interval_began
+        self._interval = new - old if began is None or is_retained else now - began
+        self._interval_began = None if is_retained else now
+        self._before = dict(self.values)
+
+    def _rows(self, topic: str) -> list[dict[str, Any]]:
+        rows = self.documents.get(topic, {}).get("rows")
+        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _number(value: object) -> float:
+    """A number of a document; what is none, not finite or absurd counts as 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e18:
+        return 0.0
+    return float(value)
+
+
+def _parse(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _seconds(uptime: str | None) -> float | None:
+    """`123 seconds`, as Mosquitto words it."""
+    return _parse((uptime or "").partition(" ")[0])

@@ -1,0 +1,207 @@
+"""`tidegate top` as people use it: a process on a terminal or in a pipe, against a real broker."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.client.servers import free_port, mosquitto
+from tidegate.broker.settings import Features
+from tidegate.cli.status import ExitStatus
+from tidegate.testing import BrokerThread
+
+DEADLINE = 30.0
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+COMMAND = [sys.executable, "-m", "tidegate", "top"]
+LOAD = {"state": "HIGH", "lag_ms": 3.5, "memory_share": 0.1, "queue_share": 0.0, "waiting": 0, "held": 1}
+
+
+def top(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def publish_reports(broker: BrokerThread, *clients: str) -> None:
+    """Reports as the node makes them, retained so that it does not matter when `top` comes."""
+    publishers = [
+        {"client": client, "user": None, "address": "127.0.0.1", "rate": 5.0, "trained_rate": 2.0}
+        | {"dispersion": 0.1, "state": "held", "hold": 1.5, "rank": 1, "class": None, "held_bytes": 9}
+        for client in clients
+    ]
+    queues = [
+        {"client": f"{client}-reader", "connected": False, "queued_messages": 12, "queued_bytes": 1200}
+        | {"inflight": 0, "dropped": 0, "is_blocked": False}
+        for client in clients
+    ]
+    reports = {
+        "load": LOAD,
+        "publishers": {"at": time.time(), "total": len(publishers), "rows": publishers},
+        "queues": {"at": time.time(), "total": len(queues), "rows": queues},
+    }
+
+    def publish() -> None:
+        for name, document in reports.items():
+            broker.broker.publish(f"$SYS/tide/{name}", json.dumps(document).encode(), retain=True)
+
+    broker.call(publish)
+
+
+class Terminal:
+    """A `top` on a terminal of its own, 120 columns wide."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.master, self.slave = pty.openpty()
+        termios.tcsetwinsize(self.slave, (30, 120))
+        self.before = termios.tcgetattr(self.slave)
+        self.process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            env=CLEAN | {"TERM": "xterm"},
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.output = ""
+
+    def wait_for(self, text: str) -> None:
+        """Wait until the text is drawn, colours left aside; what came before does not count next time."""
+        end = time.monotonic() + DEADLINE
+        while text not in (shown := re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.output)):
+            ready, _, _ = select.select([self.master], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"{text!r} was not drawn, only {shown[-3000:]!r}"
+            self.output += os.read(self.master, 65_536).decode(errors="replace")
+        self.output = ""
+
+    def press(self, key: str) -> None:
+        os.write(self.master, key.encode())
+
+    def wait_end(self) -> int:
+        end = time.monotonic() + DEADLINE
+        while self.process.poll() is None and time.monotonic() < end:
+            if select.select([self.master], [], [], 0.05)[0]:  # or it waits for us to read
+                self.output += os.read(self.master, 65_536).decode(errors="replace")
+        while select.select([self.master], [], [], 0)[0]:
+            self.output += os.read(self.master, 65_536).decode(errors="replace")
+        return self.process.wait(1)
+
+
+@contextmanager
+def terminal(*arguments: object) -> Iterator[Terminal]:
+    window = Terminal(*arguments)
+    try:
+        yield window
+    finally:
+        window.process.kill()
+        window.process.communicate()
+        os.close(window.master)
+        os.close(window.slave)
+
+
+def test_in_a_pipe_one_picture_is_printed() -> None:
+    with BrokerThread(name="harbour") as broker:
+        publish_reports(broker, "meter-7")
+        result = top("-p", broker.port)
+    assert (result.returncode, result.stderr) == (ExitStatus.OK, "")
+    text = result.stdout.replace("\N{NO-BREAK SPACE}", " ")
+    for part in ("harbour", "HIGH", "lag 3.5 ms", "publishers: 1", "meter-7", "1.50 s", "meter-7-reader"):
+        assert part in text
+    assert "\x1b" not in text
+
+
+def test_json_has_the_reports_as_they_came() -> None:
+    with BrokerThread(name="harbour") as broker:
+        publish_reports(broker, "meter-7")
+        result = top("-p", broker.port, "--json")
+    document = json.loads(result.stdout)
+    assert (document["node"], document["load"]) == ("harbour", LOAD)
+    assert document["publishers"]["rows"][0]["client"] == "meter-7"
+    assert document["queues"]["rows"][0]["queued_bytes"] == 1200
+
+
+def test_a_broker_without_such_reports_is_named_with_a_hint(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as port:
+        result = top("-p", port)
+    assert (result.returncode, result.stdout) == (ExitStatus.FAILURE, "")
+    error, hint = result.stderr.splitlines()
+    assert "mosquitto version" in error
+    assert "$SYS/tide" in error
+    assert "Tidegate" in hint
+
+
+def test_a_node_without_sys_topics_is_the_same_case() -> None:
+    with BrokerThread(features=Features(sys_interval=0)) as broker:
+        result = top("-p", broker.port)
+    assert result.returncode == ExitStatus.FAILURE
+    assert "sys_interval" in result.stderr.splitlines()[1]
+
+
+def test_nobody_listening_is_one_line_and_a_hint() -> None:
+    result = top("-p", free_port())
+    assert result.returncode == ExitStatus.FAILURE
+    assert [line.partition(":")[0] for line in result.stderr.splitlines()] == ["error", "hint"]
+
+
+def test_q_ends_the_live_picture_and_restores_the_terminal() -> None:
+    with BrokerThread() as broker:
+        publish_reports(broker, "meter-7")
+        with terminal("-p", broker.port, "--interval", 0.1) as window:
+            window.wait_for("meter-7-reader")
+            assert termios.tcgetattr(window.slave) != window.before
+            publish_reports(broker, "meter-8")
+            window.wait_for("meter-8-reader")
+            window.press("q")
+            assert window.wait_end() == ExitStatus.OK
+            assert termios.tcgetattr(window.slave) == window.before
+            assert "\x1b[?1049l" in window.output  # what was on the screen before is there again
+            assert "\x1b[?25h" in window.output  # and so is the cursor
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_and_restore_the_terminal(number: signal.Signals) -> None:
+    with BrokerThread() as broker:
+        publish_reports(broker, "meter-7")
+        with terminal("-p", broker.port, "--interval", 0.1) as window:
+            window.wait_for("meter-7-reader")
+            window.process.send_signal(number)
+            assert window.wait_end() == 128 + number
+            assert termios.tcgetattr(window.slave) == window.before
+            assert "\x1b[?1049l" in window.output
+
+
+def test_s_changes_the_order() -> None:
+    with BrokerThread() as broker:
+        publish_reports(broker, "meter-7")
+        with terminal("-p", broker.port, "--interval", 60) as window:
+            window.wait_for("order: trouble first")
+            window.press("s")
+            window.wait_for("order: rate")
+
+
+def test_it_waits_for_a_broker_that_went_away_and_goes_on_when_it_is_back() -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        with BrokerThread(port=port) as broker:
+            publish_reports(broker, "meter-7")
+            window = stack.enter_context(terminal("-p", port, "--interval", 0.1))
+            window.wait_for("meter-7-reader")
+        window.wait_for("not connected, trying again")
+        with BrokerThread(port=port) as broker:
+            publish_reports(broker, "meter-9")
+            window.wait_for("meter-9-reader")

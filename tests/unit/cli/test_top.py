@@ -1,0 +1,216 @@
+"""`tidegate top` without a network: what it makes of the node's reports, and how that looks."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from tidegate.cli import top_feed as topics
+from tidegate.cli.top_feed import Feed, Sort
+from tidegate.cli.top_view import headline, publisher_table, queue_table, screen, share_rows, status_note
+
+LOAD = {
+    "state": "HIGH",
+    "lag_ms": 12.34,
+    "memory_share": 0.5,
+    "queue_share": 0.25,
+    "waiting": 3,
+    "held": 1,
+}
+
+
+def publisher(client: str, **changes: Any) -> dict[str, Any]:
+    row = {
+        "client": client,
+        "user": None,
+        "address": "10.0.0.7",
+        "rate": 1.0,
+        "trained_rate": 1.0,
+        "dispersion": 0.1,
+        "state": "normal",
+        "hold": 0.0,
+        "rank": 1,
+        "class": None,
+        "held_bytes": 0,
+        "messages": 123,
+    }
+    return row | changes
+
+
+def queue(client: str, **changes: Any) -> dict[str, Any]:
+    row = {
+        "client": client,
+        "connected": True,
+        "queued_messages": 2,
+        "queued_bytes": 300,
+        "inflight": 1,
+        "dropped": 0,
+        "is_blocked": False,
+    }
+    return row | changes
+
+
+def feed_of(*, publishers: Any = (), queues: Any = (), total: int | None = None) -> Feed:
+    feed = Feed()
+    feed.take(topics.NODE, b"harbour", 100.0)
+    feed.take(topics.LOAD, json.dumps(LOAD).encode(), 100.0)
+    for topic, rows in ((topics.PUBLISHERS, publishers), (topics.QUEUES, queues)):
+        document = {"at": 1.0, "total": len(rows) if total is None else total, "rows": list(rows)}
+        feed.take(topic, json.dumps(document).encode(), 100.0)
+    return feed
+
+
+def drawn(picture: RenderableType, width: int = 140) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(picture)
+    return out.getvalue().replace("\N{NO-BREAK SPACE}", " ")
+
+
+def line_of(text: str, word: str) -> str:
+    (line,) = [line for line in text.splitlines() if word in line]
+    return line
+
+
+def clients_in_order(feed: Feed, sort: Sort | None) -> list[str]:
+    return [str(cell) for cell in publisher_table(feed, sort, 10).columns[0].cells]
+
+
+def test_the_first_line_names_the_node_its_load_and_its_numbers() -> None:
+    feed = feed_of()
+    feed.take(topics.CONNECTED, b"1200", 100.0)
+    feed.take(topics.MEMORY, b"52400000", 100.0)
+    line = drawn(headline(feed), 200)
+    for part in ("harbour", "HIGH", "lag 12.3 ms", "connections 1,200", "memory 52.4 MB (50%)", "queues 25%"):
+        assert part in line
+
+
+def test_what_the_node_did_not_tell_is_a_dash() -> None:
+    line = drawn(headline(Feed()))
+    assert "lag -" in line
+    assert "in -" in line
+
+
+def test_a_publisher_is_one_line_with_everything_about_it() -> None:
+    held = publisher(
+        "meter-7",
+        user="ada",
+        rate=250.5,
+        trained_rate=2.0,
+        state="held",
+        hold=1.5,
+        rank=9,
+        **{"class": "bulk"},
+    )
+    line = line_of(drawn(publisher_table(feed_of(publishers=[held]), None, 10)), "meter-7")
+    assert line.split() == ["meter-7", "ada", "10.0.0.7", "250.5", "2.0", "held", "1.50", "s", "9", "bulk"]
+
+
+def test_a_queue_is_one_line_and_says_if_its_reader_is_blocked_or_away() -> None:
+    rows = [
+        queue("slow", is_blocked=True, queued_messages=12_000, queued_bytes=4_500_000, dropped=7),
+        queue("away", connected=False),
+    ]
+    text = drawn(queue_table(feed_of(queues=rows), 10))
+    assert line_of(text, "slow").split() == ["slow", "blocked", "12,000", "4.5", "MB", "1", "7"]
+    assert line_of(text, "away").split()[:2] == ["away", "no"]
+
+
+def test_publishers_come_as_the_node_sends_them_unless_told_otherwise() -> None:
+    rows = [
+        publisher("held", rate=1.0, hold=2.0, rank=3),
+        publisher("fast", rate=50.0, hold=0.0, rank=2, held_bytes=5),
+        publisher("rare", rate=0.1, hold=3.0, rank=1),
+    ]
+    feed = feed_of(publishers=rows)
+    assert clients_in_order(feed, None) == ["held", "fast", "rare"]
+    assert clients_in_order(feed, Sort.RATE) == ["fast", "held", "rare"]
+    assert clients_in_order(feed, Sort.HOLD) == ["rare", "held", "fast"]
+    assert clients_in_order(feed, Sort.RANK) == ["rare", "fast", "held"]
+    assert clients_in_order(feed, Sort.QUEUE)[0] == "fast"
+
+
+def test_a_table_says_how_many_rows_it_leaves_out() -> None:
+    rows = [publisher(f"client-{number}") for number in range(5)]
+    text = drawn(publisher_table(feed_of(publishers=rows, total=240), None, 3))
+    assert "publishers: 3 of 240" in text
+    assert "client-3" not in text
+
+
+def test_names_that_strangers_chose_can_neither_style_nor_steer_the_terminal() -> None:
+    rows = [publisher("\x1b[2Jx\r\n[bold red]y[/]", user="\x9b31m\u202e")]
+    text = drawn(screen(feed_of(publishers=rows), sort=None, publishers=5, queues=5), 200)
+    assert r"\x1b[2Jx\r\n[bold red]y[/]" in text
+    assert not set(text) & set("\x1b\r\x9b\u202e")
+
+
+@pytest.mark.parametrize("width", [20, 60, 400])
+def test_no_width_breaks_the_picture(width: int) -> None:
+    feed = feed_of(publishers=[publisher("m" * 300, user="u" * 300)], queues=[queue("q" * 300)])
+    lines = drawn(screen(feed, sort=None, publishers=5, queues=5), width).splitlines()
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("height", [1, 10, 24, 100])
+@pytest.mark.parametrize("publishers, queues", [(0, 0), (100, 0), (0, 100), (100, 100), (3, 2)])
+def test_a_picture_fits_the_height_and_wastes_none_of_it(height: int, publishers: int, queues: int) -> None:
+    feed = feed_of(
+        publishers=[publisher(f"p{n}") for n in range(publishers)],
+        queues=[queue(f"q{n}") for n in range(queues)],
+    )
+    rows = share_rows(height, feed)
+    note = status_note(feed, 100.0, is_connected=False)
+    text = drawn(screen(feed, sort=None, publishers=rows[0], queues=rows[1], note=note), 200)
+    if height >= 24:
+        assert len(text.splitlines()) <= height
+        shown = min(rows[0], publishers) + min(rows[1], queues)
+        assert shown == min(publishers + queues, sum(rows))
+
+
+def test_rates_are_the_growth_of_counters_between_two_publications() -> None:
+    feed = Feed()
+    feed.take(topics.AVERAGES[topics.RECEIVED], b"120.00", 0.0, is_retained=True)
+    feed.take(topics.UPTIME, b"40 seconds", 0.0, is_retained=True)
+    feed.take(topics.RECEIVED, b"1000", 0.0, is_retained=True)
+    assert feed.rate(topics.RECEIVED) == 2.0  # a counter that was seen once has only the node's average
+    feed.take(topics.UPTIME, b"50 seconds", 3.0)
+    feed.take(topics.RECEIVED, b"1500", 3.0)
+    assert feed.rate(topics.RECEIVED) == 50.0
+    feed.take(topics.UPTIME, b"60 seconds", 13.0)
+    assert feed.rate(topics.RECEIVED) == 0.0  # a value that did not change is not published again
+
+
+def test_a_node_that_was_restarted_has_no_negative_rates() -> None:
+    feed = Feed()
+    for uptime, count in ((40, 1000), (50, 1500), (1, 10)):
+        feed.take(topics.UPTIME, b"%d seconds" % uptime, float(uptime))
+        feed.take(topics.RECEIVED, b"%d" % count, float(uptime))
+    assert feed.rate(topics.RECEIVED) is None
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"3", b"\xff", b"null"])
+def test_a_report_that_is_no_report_leaves_the_last_one(payload: bytes) -> None:
+    feed = feed_of(publishers=[publisher("meter")])
+    feed.take(topics.PUBLISHERS, payload, 200.0)
+    assert [row.client for row in feed.publishers] == ["meter"]
+    assert feed.age(200.0) == 100.0
+
+
+@pytest.mark.parametrize(
+    "rows", [None, 3, "x", [1, None, "x", {}], [{"rate": "fast", "rank": None, "hold": 1e400}]]
+)
+def test_rows_with_wrong_values_are_shown_as_far_as_they_go(rows: Any) -> None:
+    feed = Feed()
+    for topic in (topics.PUBLISHERS, topics.QUEUES):
+        feed.take(topic, json.dumps({"total": "many", "rows": rows}).encode(), 1.0)
+    feed.take(topics.LOAD, b'{"state": 3, "lag_ms": "long", "held": null}', 1.0)
+    assert "publishers" in drawn(screen(feed, sort=Sort.RATE, publishers=5, queues=5))
+
+
+def test_the_note_says_what_is_wrong_with_the_picture() -> None:
+    feed = feed_of()
+    assert status_note(feed, 100.5, is_connected=True) is None
+    assert "not connected, trying again" in str(status_note(feed, 100.5, is_connected=False))
+    assert "30 s old" in str(status_note(feed, 130.0, is_connected=True))
+    assert topics.PUBLISHERS in str(status_note(Feed(), 0.0, is_connected=True))
