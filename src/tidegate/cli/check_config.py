@@ -1,5 +1,6 @@
 """`tidegate check-config`: is this file right, and what does it come to?"""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +20,11 @@ def command(
     `tidegate doctor` looks at.
     """
     settings = read_settings(file, overrides)
+    from tidegate.settings import dump, misspelt_variables
+
+    for name, right in misspelt_variables(os.environ).items():
+        typer.echo(f"warning: environment {name} is ignored\nhint: did you mean {right}?", err=True)
     # With --show, standard output is the settings and nothing else, so that it can be saved as a file.
     typer.echo(f"{file or 'built-in settings'}: OK", err=show)
     if show:
-        from tidegate.settings import dump
-
         typer.echo(dump(settings), nl=False)

@@ -8,13 +8,13 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
-from tidegate.settings import ListenerSettings, ListenerType, Settings, is_loopback
+from tidegate.settings import ListenerSettings, ListenerType, Settings, is_loopback, misspelt_variables
 
 # Descriptors a node needs beside its clients: listeners, the loop, the log, metrics, the store.
 SPARE_DESCRIPTORS = 64
@@ -128,6 +128,31 @@ def check_listeners(settings: Settings, *, is_port_named: bool) -> Iterator[Find
                 observed="lets anybody in without credentials",
                 advice="set allow_anonymous = false, or listen on 127.0.0.1",
             )
+
+
+def check_metrics(settings: Settings) -> Iterator[Finding]:
+    """Can the metrics page be served? Its port is never moved: whoever reads it was told which one it is."""
+    metrics = settings.metrics
+    if metrics.port == 0:
+        return
+    subject = f"metrics {metrics.host}:{metrics.port}"
+    if any(each.type is not ListenerType.UNIX and each.port == metrics.port for each in settings.listeners):
+        advice = "give the metrics page a port of its own"
+        yield Finding(
+            outcome=Outcome.FAIL, subject=subject, observed="a listener has this port", advice=advice
+        )
+    elif (problem := _bind_error(metrics.host, metrics.port)) is not None:
+        observed = (problem.strerror or str(problem)).lower()
+        advice = "stop the program that has it, or choose another with --metrics-port"
+        yield Finding(outcome=Outcome.FAIL, subject=subject, observed=observed, advice=advice)
+    else:
+        yield Finding(outcome=Outcome.OK, subject=subject, observed="free")
+
+
+def check_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """A variable with one underscore too few is ignored, which nobody would notice."""
+    for name, right in misspelt_variables(environ).items():
+        yield Finding(outcome=Outcome.WARN, subject=name, observed="ignored", advice=f"did you mean {right}?")
 
 
 def _check_port(listener: ListenerSettings, *, is_port_named: bool) -> Finding:

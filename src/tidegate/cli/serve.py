@@ -1,5 +1,7 @@
 """`tidegate serve`: run a node until it is told to stop."""
 
+import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,8 +62,13 @@ def command(
 
     from tidegate import log
     from tidegate.node import serve
+    from tidegate.settings import misspelt_variables
 
     log.configure(settings.log.level, settings.log.format)
+    for name, right in misspelt_variables(os.environ).items():
+        logging.getLogger("tidegate.settings").warning(
+            "environment variable ignored", extra={"variable": name, "hint": f"did you mean {right}?"}
+        )
     port_fallback = port is None and not names_a_port(config, overrides)
 
     def reload() -> "Settings":

@@ -1,5 +1,6 @@
 """What a node can be told, and how it is read: see `model` for the keys and `load` for the sources."""
 
+from tidegate.settings.environment import misspelt_variables
 from tidegate.settings.errors import SettingsError
 from tidegate.settings.load import given_keys, known_keys, load_settings
 from tidegate.settings.model import (
@@ -28,5 +29,6 @@ __all__ = [
     "is_loopback",
     "known_keys",
     "load_settings",
+    "misspelt_variables",
     "render_reference",
 ]

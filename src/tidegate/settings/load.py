@@ -249,6 +249,11 @@ def _shown(node: Any) -> Any:
 def _unknown(key: str, given: Given) -> SettingsError:
     near = _nearest(key, known_keys())
     hint = f"did you mean {near}?" if near else "docs/configuration.md lists every key"
+    if key in {field.name for field in dataclasses.fields(ListenerSettings)}:
+        # The first thing most people try: `port = 1884` at the top of the file.
+        hint = f"did you mean {LISTENERS}.0.{key}?"
+        if not given.is_text:
+            hint = f"{key} belongs to a listener: write [[listeners]] on the line above"
     return SettingsError("unknown key", key=key, value=given.value, origin=given.origin, hint=hint)
 
 
