@@ -78,6 +78,7 @@ class Node:
             listeners=self._listeners,
             limits=settings.limits,
             features=settings.features,
+            flow=settings.flow,
             name=settings.name,
             data=settings.data,
             store=settings.store,
@@ -142,7 +143,7 @@ class Node:
             loaded = await asyncio.to_thread(load, settings.accounts)
             self._reload_listeners(settings)
             self.accounts.apply(loaded)
-            self.broker.apply(settings.limits, settings.features)
+            self.broker.apply(settings.limits, settings.features, settings.flow)
             self.broker.rights_changed()
             self.broker.close_clients(lambda user: not self.accounts.still_allowed(user))
             self.settings = replace(settings, listeners=self.settings.listeners)

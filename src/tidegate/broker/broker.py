@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Self
 
 from tidegate.broker.core import Core
+from tidegate.broker.flow_settings import FlowSettings
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Hooks
 from tidegate.broker.listener import Listener
@@ -52,6 +53,7 @@ class Broker:
         name: str = "tidegate",
         data: Path | str | None = None,
         store: StoreSettings | None = None,
+        flow: FlowSettings | None = None,
     ) -> None:
         self.name = name
         self._data = None if data is None else Path(data)
@@ -60,6 +62,7 @@ class Broker:
         self._limits = limits or Limits()
         self._features = features or Features()
         self._hooks = hooks or Hooks()
+        self._flow = flow or FlowSettings()
         self._random = random or Random()
         self._core: Core | None = None
         self._listening: list[Listening] = []
@@ -75,7 +78,13 @@ class Broker:
     async def start(self) -> None:
         """Open every listener; if one fails, the others are closed again."""
         self._core = core = Core(
-            asyncio.get_running_loop(), self._limits, self._features, self._hooks, self._random, self.name
+            asyncio.get_running_loop(),
+            self._limits,
+            self._features,
+            self._hooks,
+            self._random,
+            self.name,
+            self._flow,
         )
         try:
             if self._data is not None:
@@ -161,11 +170,15 @@ class Broker:
         expires = None if expiry is None else self.core.now() + expiry
         self.core.publish(Message(topic.encode(), payload, qos, retain, bare_properties(props), expires))
 
-    def apply(self, limits: Limits, features: Features) -> None:
-        """Change limits and features while running; connected clients keep what they were promised in CONNACK."""
+    def apply(self, limits: Limits, features: Features, flow: FlowSettings | None = None) -> None:
+        """Change settings while running; connected clients keep what they were promised in CONNACK.
+
+        Other back-off or priority settings begin anew: what was learnt about publishers is forgotten.
+        """
         self._limits, self._features = limits, features
+        self._flow = flow or self._flow
         if self._core is not None:
-            self._core.apply(limits, features)
+            self._core.apply(limits, features, flow)
 
     def rights_changed(self) -> None:
         """Forget cached rights: every later PUBLISH and delivery asks the authoriser again."""

@@ -8,8 +8,8 @@ the end of the loop's turn.
 
 A turn is bounded: at most TURN_BYTES of one client's chunk are handled before other clients get theirs.
 
-Holding. A publisher whose QoS 1 or 2 message finds a full queue is held: that PUBLISH and the later ones stay in a
-bounded buffer, everything else it sends is still answered, and keep-alive does not run out.
+A publisher that has to wait is held (`holding.py`); whether it is too fast, the gate knows (`gate.py`); while the node
+is behind, chunks of publishers wait for their turn in lanes (`lanes.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.broker import control, fastpath, publishing
+from tidegate.broker import control, fastpath, holding, judging, publishing
+from tidegate.broker.holding import COSTS, TURN_BUDGET
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.mqtt.codes import LEGAL, ReasonCode
@@ -38,15 +39,13 @@ if TYPE_CHECKING:
     from tidegate.broker.listener import Listener
     from tidegate.broker.session import Session
     from tidegate.broker.store.batch import Batch
+    from tidegate.flow.backoff import Publisher
 
 log = logging.getLogger("tidegate.broker")
 
 TURN_BYTES = 65_536  # about 700 small packets, 1 ms
 ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
 ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
-# What a turn of one client may cost, in units of about a microsecond, and what packets cost on the general path.
-TURN_BUDGET = 4_000
-COSTS: dict[int, int] = {PacketType.SUBSCRIBE: 50, PacketType.UNSUBSCRIBE: 30, PacketType.PINGREQ: 2}
 MAX_UNSENT = 4_096  # acknowledgements and the like that wait for a full socket
 
 
@@ -72,12 +71,15 @@ class Connection(asyncio.Protocol):
         "feeds",
         "held",
         "held_bytes",
+        "is_cleared",
         "is_closing",
         "is_reading",
         "keep_alive",
         "keep_alive_slot",
         "last_batch",
         "last_seen",
+        "late_bytes",
+        "late_until",
         "listener",
         "max_packet_in",
         "max_packet_out",
@@ -85,12 +87,14 @@ class Connection(asyncio.Protocol):
         "need",
         "peer",
         "problem_information",
+        "publisher",
         "read_epoch",
         "receive_maximum",
         "rest",
         "routes",
         "session",
         "since",
+        "sweep_left",
         "transport",
         "username",
         "v5",
@@ -131,6 +135,11 @@ class Connection(asyncio.Protocol):
         self.held: deque[bytes] | None = None
         self.waits_for: Waitable | None = None  # what a held publisher waits for
         self.held_bytes = 0
+        self.sweep_left = 0  # bytes that are read only to answer what is not a PUBLISH
+        self.publisher: Publisher | None = None  # what the gate knows, from the first PUBLISH on
+        self.is_cleared = False  # the gate was asked about the first message that is held
+        self.late_until = 0.0  # until then messages are handed on late, and
+        self.late_bytes = 0  # so many wait for it
         self.is_reading = True
         self.is_closing = False
         self.close_reason: CloseReason | None = None
@@ -166,13 +175,38 @@ class Connection(asyncio.Protocol):
             data = b"".join((rest, data))
             self._forget_partial()
             self.need = 0
+        if core.lanes.is_open and data[0] >> 4 == PacketType.PUBLISH and self.held is None:
+            self.more = data
+            core.lanes.put(self)
+            return
         if len(data) > TURN_BYTES:
             self.more = data
-            self._consume_more()
+            self.serve()
         else:
-            self._consume(data)
+            self._take(data)
         if self.more is not None or self._is_choked():
-            self._set_reading(False)
+            self.set_reading(False)
+
+    def _take(self, data: bytes) -> bytes:
+        """Handle a chunk under the eyes of the gate; keeps and returns what is left of an incomplete packet."""
+        core = self.core
+        if not core.turn_began:
+            core.begin_turn()
+        gate = core.gate
+        if gate is None:
+            return self._consume(data)
+        if gate.is_per_message:
+            return judging.take(self, gate, data)
+        counters = core.counters
+        before = counters.publish_received
+        left = self._consume(data)
+        count = counters.publish_received - before
+        if count:
+            publisher = self.publisher or gate.open(self)
+            seconds = publisher.observe(self.last_seen, count, len(data))
+            if seconds > 0.0:
+                gate.hold(self, seconds)
+        return left
 
     def _is_choked(self) -> bool:
         """Whether the client asks and does not read our answers."""
@@ -182,7 +216,14 @@ class Connection(asyncio.Protocol):
     def _forward_single(self, data: bytes, size: int) -> bool:
         """A chunk that is one small QoS 0 PUBLISH, as slow publishers send it: the shortest way. False if it is not."""
         core = self.core
-        if self.need or self.held is not None or core.publish_observers or core.authorise is not None:
+        gate = core.gate
+        if (
+            self.need
+            or self.held is not None
+            or core.publish_observers
+            or core.authorise is not None
+            or (gate is not None and gate.is_per_message)
+        ):
             return False
         topic_end = 4 + (data[2] << 8 | data[3])
         if topic_end >= size:
@@ -198,7 +239,7 @@ class Connection(asyncio.Protocol):
             targets = route.fast4
             if targets is None:
                 return False
-        self.last_seen = core.now()
+        self.last_seen = now = core.now()
         counters = core.counters
         counters.messages_received += 1
         counters.publish_received += 1
@@ -213,9 +254,13 @@ class Connection(asyncio.Protocol):
             else:  # nothing waits for this client: writing at once is cheaper than a visit at the end of the turn
                 conn.transport.write(data)
                 counters.bytes_sent += size
+        if gate is not None:
+            seconds = (self.publisher or gate.open(self)).observe(now, 1, size)
+            if seconds > 0.0:
+                gate.hold(self, seconds)
         return True
 
-    def _consume_more(self) -> None:
+    def serve(self) -> None:
         """Handle the next part of what a turn had no time for."""
         data = self.more
         if data is None or self.is_closing or self._is_choked():
@@ -223,7 +268,7 @@ class Connection(asyncio.Protocol):
         self.more = None
         size = max(TURN_BYTES, self.need)
         self.need = 0
-        left = self._consume(data[:size])
+        left = self._take(data[:size])
         tail = data[size:]
         if self.is_closing:
             return
@@ -231,26 +276,30 @@ class Connection(asyncio.Protocol):
             self.more += tail
         elif tail:
             self._forget_partial()
-            self._defer(left + tail)
+            self.defer(left + tail)
         else:
-            self._resume_reading()
+            self.resume_reading()
 
-    def _defer(self, data: bytes) -> None:
+    def defer(self, data: bytes) -> None:
         """Go on with `data` in the next turn, after others had theirs."""
         self.more = data
-        self.core.loop.call_soon(self._consume_more)
+        core = self.core
+        if core.lanes.is_open and data[0] >> 4 == PacketType.PUBLISH:
+            core.lanes.put(self)
+        else:
+            core.loop.call_soon(self.serve)
 
     def _forget_partial(self) -> None:
         self.rest = None
         self.core.partial.pop(self, None)
 
-    def _resume_reading(self) -> None:
+    def resume_reading(self) -> None:
         if (
             self.more is None
             and not self._is_choked()
-            and (self.held is None or self.held_bytes <= self.core.limits.max_held_bytes)
+            and self.held_bytes + self.late_bytes <= self.core.limits.max_held_bytes
         ):
-            self._set_reading(True)
+            self.set_reading(True)
 
     def _consume(self, data: bytes) -> bytes:
         """Handle every whole packet in `data`; keep and return what is left of an incomplete one.
@@ -258,7 +307,7 @@ class Connection(asyncio.Protocol):
         Long because it is the measured hot loop: a call per packet would double its cost.
         """
         if self.held is not None:
-            return self._consume_held(data)
+            return holding.consume(self, data)
         core = self.core
         if self.read_epoch != core.index.epoch:
             self._refresh_routes()
@@ -285,7 +334,7 @@ class Connection(asyncio.Protocol):
                         raise MalformedPacket("remaining length with more bytes than needed [MQTT5-1.5.5-1]")
                     length = length & 0x7F | data[pos + 2] << 7
                     if length > 16_383:
-                        length, body = self._long_length(data, pos)
+                        length, body = self.long_length(data, pos)
                         if not body:
                             end = size + 1
                             break
@@ -351,7 +400,8 @@ class Connection(asyncio.Protocol):
                 budget -= COSTS.get(first >> 4, 5)
                 if first & 0xF0 == 0x30:
                     if not publishing.on_publish(self, data, pos, first, body, end):
-                        return self._hold(data[pos:])
+                        self.hold()
+                        return holding.consume(self, data[pos:])
                 else:
                     control.on_control(self, first, data[body:end])
                     if self.is_closing:
@@ -369,7 +419,7 @@ class Connection(asyncio.Protocol):
             self.fail(error)
             return b""
         except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
-            return self._fail_unexpectedly()
+            return self.fail_unexpectedly()
         finally:
             if received:  # only a whole packet shows that the client is alive [MQTT5-3.1.2-20]
                 self.last_seen = core.now()
@@ -378,12 +428,12 @@ class Connection(asyncio.Protocol):
             return b""
         rest = data[pos:] if pos else data
         if budget <= 0:
-            self._defer(rest)
+            self.defer(rest)
             return b""
-        self._keep_partial(rest, end - pos if pos + 1 < size else 2)
+        self.keep_partial(rest, end - pos if pos + 1 < size else 2)
         return rest
 
-    def _fail_unexpectedly(self) -> bytes:
+    def fail_unexpectedly(self) -> bytes:
         log.exception("unexpected error while serving a client", extra={"client": self.session.client_id})
         self.close(CloseReason.SERVER_ERROR, ReasonCode.UNSPECIFIED_ERROR)
         return b""
@@ -394,7 +444,7 @@ class Connection(asyncio.Protocol):
         if self.core.authorise is not None:
             self.routes.clear()
 
-    def _long_length(self, data: bytes, pos: int) -> tuple[int, int]:
+    def long_length(self, data: bytes, pos: int) -> tuple[int, int]:
         """Remaining length of three or four bytes and where the body begins; (0, 0) if more bytes are needed."""
         length = 0
         for i in range(4):
@@ -408,7 +458,7 @@ class Connection(asyncio.Protocol):
                 return length, pos + 2 + i
         raise MalformedPacket("remaining length is longer than four bytes")
 
-    def _keep_partial(self, rest: bytes, need: int) -> None:
+    def keep_partial(self, rest: bytes, need: int) -> None:
         self.rest = bytearray(rest)
         self.need = max(need, len(rest) + 1)
         self.core.partial[self] = self.core.now()
@@ -436,57 +486,11 @@ class Connection(asyncio.Protocol):
 
     # -- holding a publisher --------------------------------------------------------------------------------
 
-    def _hold(self, data: bytes) -> bytes:
-        """Keep `data`, which begins with a PUBLISH that may not go on yet; serve what else is in it."""
-        self.held = deque()
-        self.held_bytes = 0
-        return self._consume_held(data)
-
-    def _consume_held(self, data: bytes) -> bytes:
-        """Split into packets: publishes wait (and a DISCONNECT behind them), all else is handled now."""
-        held = self.held
-        assert held is not None
-        size = len(data)
-        pos = 0
-        end = 0
-        budget = TURN_BUDGET
-        try:
-            while pos + 1 < size and budget > 0:
-                length, body = self._long_length(data, pos)
-                if not body:
-                    end = size + 1
-                    break
-                end = body + length
-                if end - pos > self.max_packet_in:
-                    raise PacketTooLarge(f"a packet of {end - pos} bytes is over the limit")
-                if end > size:
-                    break
-                if data[pos] >> 4 in (PacketType.PUBLISH, PacketType.DISCONNECT):
-                    held.append(data[pos:end])
-                    self.held_bytes += end - pos
-                else:
-                    budget -= COSTS.get(data[pos] >> 4, 5)
-                    self.core.counters.messages_received += 1
-                    self.last_seen = self.core.now()
-                    control.on_control(self, data[pos], data[body:end])
-                    if self.is_closing:
-                        return b""
-                pos = end
-        except MQTTError as error:
-            self.fail(error)
-            return b""
-        except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
-            return self._fail_unexpectedly()
-        if self.held_bytes > self.core.limits.max_held_bytes:
-            self._set_reading(False)
-        if pos == size:
-            return b""
-        rest = data[pos:]
-        if budget <= 0:
-            self._defer(rest)
-            return b""
-        self._keep_partial(rest, end - pos if pos + 1 < size else 2)
-        return rest
+    def hold(self) -> None:
+        """From now on publishes wait; the caller sees to it that `release` is called some day."""
+        if self.held is None:
+            self.held = deque()
+            self.held_bytes = 0
 
     def wait_for(self, full: Waitable) -> None:
         """Be released when `full` has room, or forgotten there when the connection ends."""
@@ -503,14 +507,38 @@ class Connection(asyncio.Protocol):
             return
         self.held = None
         self.held_bytes = 0
+        self.sweep_left = 0
         parts = [*held, self.rest or b"", self.more or b""]
         self._forget_partial()
         self.need = 0
         self.more = None
         self.last_seen = self.core.now()
-        self._defer(b"".join(parts))
+        data = b"".join(parts)
+        if data:
+            self.defer(data)
+        else:
+            self.resume_reading()
 
-    def _set_reading(self, reading: bool) -> None:
+    def accept(self, packet: bytes) -> None:
+        """Handle one whole packet that was held, now."""
+        self._consume(packet)
+
+    def postpone(self, seconds: float) -> None:
+        """Hand the next message on so much later, and behind those that are late already."""
+        now = self.core.now()
+        self.late_until = (
+            max(self.late_until, now + seconds) if seconds > 0.0 or self.late_until > now else 0.0
+        )
+
+    def first_topic(self) -> str:
+        """Of the chunk that waits in `more`; empty if it does not begin with a PUBLISH that has one."""
+        data = self.more or b""
+        _, body = self.long_length(data, 0)
+        if not body or len(data) < body + 2 or data[0] >> 4 != PacketType.PUBLISH:
+            return ""
+        return data[body + 2 : body + 2 + (data[body] << 8 | data[body + 1])].decode(errors="replace")
+
+    def set_reading(self, reading: bool) -> None:
         if reading != self.is_reading and not self.is_closing:
             self.is_reading = reading
             if reading:
@@ -571,9 +599,9 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """The socket takes more and nothing older waits: continue what stopped for it."""
         if self.more is not None:
-            self.core.loop.call_soon(self._consume_more)
+            self.core.loop.call_soon(self.serve)
         else:
-            self._resume_reading()
+            self.resume_reading()
         if self.feeds is not None:
             self.core.loop.call_soon(self.feed)
 

@@ -18,9 +18,14 @@ from tidegate.broker.alarms import TICK, Alarm, Alarms, KeepAlive
 from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
+from tidegate.broker.flow_settings import FlowSettings
+from tidegate.broker.gate import Gate
 from tidegate.broker.handshake import Handshake
+from tidegate.broker.holding import SWEEP_SHARE, sweep, unread_bytes
 from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
 from tidegate.broker.index import SubscriptionIndex
+from tidegate.broker.lanes import Lanes
+from tidegate.broker.load_state import LoadMeter
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import (
     DROP_SHARE,
@@ -40,6 +45,7 @@ from tidegate.broker.shared import SharedGroup
 from tidegate.broker.store import Store
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admitter
+from tidegate.flow.backoff import Load
 from tidegate.mqtt.codes import ReasonCode
 
 log = logging.getLogger("tidegate.broker")
@@ -62,7 +68,9 @@ class Core:
         hooks: Hooks,
         random: Random,
         name: str,
+        flow_settings: FlowSettings | None = None,
     ) -> None:
+        flow_settings = flow_settings or FlowSettings()
         self.loop = loop
         self.now: Callable[[], float] = loop.time
         self.limits = limits
@@ -93,6 +101,12 @@ class Core:
         self.alarms = Alarms(loop)
         self.keep_alive = KeepAlive(self.now())
         self.dirty: list[Session] = []
+        self.turn_began = 0.0  # 0 between two turns
+        self.meter = LoadMeter(flow_settings.load, self.now())
+        self.lanes = Lanes(self)
+        self.gate: Gate | None = None
+        self.late: dict[Alarm, Callable[[], None]] = {}
+        self._backlogs: dict[Connection, tuple[float, float]] = {}
         self.queued_bytes = 0  # waiting for sessions, and of that
         self.backlog_bytes = 0  # QoS 0 for clients whose socket is full
         # Sessions with no room for QoS 1 and 2, and the alarm that looks whether they are stuck.
@@ -113,20 +127,26 @@ class Core:
         self.waiters: dict[Connection, None] | None = None  # publishers held for want of memory
         self._tick_due = self.now() + TICK
         self._ticker = loop.call_at(self._tick_due, self._tick)
+        self.set_flow(flow_settings)
 
     def _make_group(self, name: str, topic_filter: bytes) -> SharedGroup:
         return SharedGroup(name, topic_filter, self.make_policy(), self.random)
 
     # -- egress ---------------------------------------------------------------------------------------------
 
+    def begin_turn(self) -> None:
+        """There is work: `flush` ends this turn of the loop."""
+        self.turn_began = self.now()
+        self.loop.call_soon(self.flush)
+
     def mark_dirty(self, session: Session) -> None:
         """Write what the session has to send at the end of this turn of the loop."""
-        dirty = self.dirty
-        if not dirty:
-            self.loop.call_soon(self.flush)
-        dirty.append(session)
+        if not self.turn_began:
+            self.begin_turn()
+        self.dirty.append(session)
 
     def flush(self) -> None:
+        """The end of a turn: write what was collected."""
         dirty, self.dirty = self.dirty, []
         sent = 0
         for session in dirty:
@@ -140,6 +160,12 @@ class Core:
             sent += len(data)
             conn.transport.write(data)
         self.counters.bytes_sent += sent
+        if self.turn_began:
+            now = self.now()
+            is_late = self.meter.turn(now - self.turn_began)
+            self.turn_began = 0.0
+            if is_late:
+                self.measure_load(now)
 
     def has_room_for_qos0(self, session: Session, size: int) -> bool:
         """Whether a slow reader may have more QoS 0 queued. When room is short, the longest blocked gives up its."""
@@ -244,6 +270,8 @@ class Core:
         self.connections.discard(conn)
         self.keep_alive.forget(conn)
         self.alarms.cancel(conn.expiry_alarm)
+        if self.gate is not None:
+            self.gate.close(conn)
         if conn.waits_for is not None and conn.waits_for.waiters is not None:
             conn.waits_for.waiters.pop(conn, None)
         conn.listener.connections -= 1
@@ -457,6 +485,86 @@ class Core:
             for conn in waiters:
                 self.loop.call_soon(conn.release)
 
+    # -- load and back-off ----------------------------------------------------------------------------------
+
+    def set_flow(self, settings: FlowSettings) -> None:
+        """Begin anew with these policies; what was learnt about publishers is forgotten."""
+        old, self.gate = self.gate, None
+        if old is not None:
+            old.release_all()
+            for conn in self.connections:
+                conn.publisher = None
+        self.meter = LoadMeter(settings.load, self.now())
+        self.flow_settings = settings
+        if settings.backoff.policy != "off" or settings.priority.policy != "off":
+            self.gate = Gate(self, settings, old.priors if old is not None else None)
+
+    def measure_load(self, now: float) -> None:
+        """Four times a second, and whenever turns become long."""
+        before = self.meter.state
+        state = self.meter.update(now, max(self.memory_share(), self.queue_share()))
+        self.lanes.is_open = state is not Load.LOW
+        if self.gate is not None:
+            self.gate.follow(state, now)
+        if state is not before:
+            log.info(
+                "load changed",
+                extra={"from": before.name, "to": state.name, "wait_ms": round(self.meter.wait * 1e3, 2)},
+            )
+
+    def memory_share(self) -> float:
+        return self.memory_bytes / self._memory_bound
+
+    def queue_share(self) -> float:
+        return self.queued_bytes / self.limits.max_total_queued_bytes
+
+    def hand_on_late(self, conn: Connection, message: Message) -> None:
+        """Acknowledged, and handed on when its publisher may: mode `hold` of the back-off."""
+        size = message.size_bytes
+        conn.late_bytes += size
+        if conn.late_bytes > self.limits.max_held_bytes:
+            conn.set_reading(False)
+
+        def hand_on() -> None:
+            self.late.pop(alarm, None)
+            conn.late_bytes -= size
+            if message.retain:
+                self.retained.keep(message)
+            distribute(self, message, self.index.route(message.topic), conn.session)
+            if not conn.is_closing and not conn.is_reading:
+                conn.resume_reading()
+
+        alarm = self.alarms.at(conn.late_until, hand_on)
+        self.late[alarm] = hand_on
+
+    def shed(self, conn: Connection, count: int) -> None:
+        """QoS 0 messages of a held publisher are dropped, because what is behind them must be answered."""
+        self.counters.publish_received += count
+        self.counters.messages_received += count
+        self.counters.dropped += count
+        if self.gate is not None:
+            self.gate.shed += count
+
+    def _sweep_backlogs(self, now: float) -> None:
+        """No PINGREQ waits too long behind the messages of a publisher that is not read."""
+        gate = self.gate
+        old, self._backlogs = self._backlogs, {}
+        for conn, (since, seen) in old.items():
+            if now - seen < 1.0 and not conn.is_closing:  # between two holds it waits for a moment
+                self._backlogs[conn] = (since, seen)
+        for conn in gate.waiters or () if gate is not None else ():
+            if not conn.keep_alive or conn.is_reading:
+                continue
+            unread = unread_bytes(conn)
+            if not unread:
+                self._backlogs.pop(conn, None)
+                continue
+            since = self._backlogs.get(conn, (now, now))[0]
+            if now - since > SWEEP_SHARE * conn.keep_alive:
+                sweep(conn, unread)
+                since = now
+            self._backlogs[conn] = (since, now)
+
     # -- the sweep ------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
@@ -467,6 +575,8 @@ class Core:
         limits = self.limits
         self.watch_memory()
         self.check_full()
+        self.measure_load(now)
+        self._sweep_backlogs(now)
         for conn in self.keep_alive.expired(now):
             conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
         for handshake in _older(self.handshakes, now - limits.connect_timeout):
@@ -484,8 +594,10 @@ class Core:
 
     # -- from outside ---------------------------------------------------------------------------------------
 
-    def apply(self, limits: Limits, features: Features) -> None:
+    def apply(self, limits: Limits, features: Features, flow_settings: FlowSettings | None = None) -> None:
         """Take new settings; they rule from the next packet on."""
+        if flow_settings is not None and flow_settings != self.flow_settings:
+            self.set_flow(flow_settings)
         self.make_policy = flow.shared_policy(features.shared_policy)
         self.limits = limits
         self.features = features
@@ -523,6 +635,8 @@ class Core:
     def stop(self) -> None:
         """Say goodbye to everyone; listeners are closed already."""
         self.is_stopping = True
+        for hand_on in list(self.late.values()):
+            hand_on()
         for session in list(self.lost):
             self._finish(session)
         for handshake in (*self.handshakes, *self.waiting):

@@ -449,8 +449,10 @@ class Handshake(asyncio.Protocol):
             reply[Property.SERVER_KEEP_ALIVE] = imposed
         if not connect.client_id:
             reply[Property.ASSIGNED_CLIENT_IDENTIFIER] = conn.session.client_id
-        if limits.receive_maximum < 65_535:
-            reply[Property.RECEIVE_MAXIMUM] = limits.receive_maximum
+        if core.gate is not None:
+            conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
+        if conn.receive_maximum < 65_535:
+            reply[Property.RECEIVE_MAXIMUM] = conn.receive_maximum
         reply[Property.MAXIMUM_PACKET_SIZE] = limits.max_packet_size
         if limits.max_topic_alias:
             reply[Property.TOPIC_ALIAS_MAXIMUM] = limits.max_topic_alias

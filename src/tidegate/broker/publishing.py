@@ -108,7 +108,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     counters.publish_bytes_received += end - pos
     if route is DENIED:
         counters.publish_denied += 1
-        _acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
+        acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
         return True
     if qos == 2:
         number = pid[0] << 8 | pid[1]
@@ -124,13 +124,16 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     )
     if is_raw and first & 1 == 0:
         _share_wire_form(message, conn.v5, data, pos, topic_end, at, end)
-    if first & 1:
-        core.retained.keep(message)
-    distribute(core, message, route, session)
+    if conn.late_until:
+        core.hand_on_late(conn, message)
+    else:
+        if first & 1:
+            core.retained.keep(message)
+        distribute(core, message, route, session)
     if qos:
         matched = route.targets or route.shared
         code = ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS
-        _acknowledge(conn, qos, pid, code, waits=store is not None and store.changes != changes)
+        acknowledge(conn, qos, pid, code, waits=store is not None and store.changes != changes)
     for observer in core.publish_observers:
         observer.on_message(conn, message)
     return True
@@ -202,6 +205,19 @@ def _resolve_alias(conn: Connection, alias: int, topic: bytes) -> bytes:
     return known
 
 
+def note_alias(conn: Connection, packet: bytes, body: int) -> None:
+    """A PUBLISH is discarded unseen; a topic alias that it defines holds all the same."""
+    at = body + 2 + (packet[body] << 8 | packet[body + 1])
+    topic = packet[body + 2 : at]
+    at += 2 if packet[0] & 6 else 0
+    if not topic or at >= len(packet) or not packet[at]:
+        return
+    props, _ = decode_properties(packet, at, PacketType.PUBLISH)
+    alias = props.get(Property.TOPIC_ALIAS)
+    if alias is not None:
+        _resolve_alias(conn, alias, topic)
+
+
 def _check_name(core: Core, topic: bytes) -> None:
     if b"\0" in topic:
         raise MalformedPacket("U+0000 in a topic [MQTT5-1.5.4-2]")
@@ -251,14 +267,14 @@ def _hold_or_refuse(conn: Connection, full: Waitable, qos: int, pid: bytes) -> b
     core = conn.core
     if core.features.queue_full is QueueFull.REFUSE and conn.v5:
         core.counters.publish_refused += 1
-        _acknowledge(conn, qos, pid, ReasonCode.QUOTA_EXCEEDED)
+        acknowledge(conn, qos, pid, ReasonCode.QUOTA_EXCEEDED)
         return True
     conn.wait_for(full)
     core.counters.publish_held += 1
     return False
 
 
-def _acknowledge(conn: Connection, qos: int, pid: bytes, code: ReasonCode, waits: bool = False) -> None:
+def acknowledge(conn: Connection, qos: int, pid: bytes, code: ReasonCode, waits: bool = False) -> None:
     if not qos:
         return
     first = b"\x40" if qos == 1 else b"\x50"
@@ -361,4 +377,14 @@ def _deliver_target(message: Message, target: Target, sender: Session | None) ->
     )
 
 
-__all__ = ["DENIED", "answer", "bare_properties", "distribute", "on_publish", "on_pubrel", "resolve"]
+__all__ = [
+    "DENIED",
+    "acknowledge",
+    "answer",
+    "bare_properties",
+    "distribute",
+    "note_alias",
+    "on_publish",
+    "on_pubrel",
+    "resolve",
+]

@@ -5,14 +5,27 @@ reference page are all generated from these classes, so a key exists in exactly 
 Times are seconds, sizes bytes. Zero means "no limit" only where the help says so.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tidegate.flow import SHARED
 
-def setting(default: Any, help: str, *, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """A field with its help and the range the configuration loader enforces."""
-    return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: Iterable[str] = (),
+) -> Any:
+    """A field with its help and the range, or the choices, that the configuration loader enforces."""
+    metadata: dict[str, Any] = {"help": help, "minimum": minimum, "maximum": maximum}
+    if choices:
+        metadata["choices"] = tuple(sorted(choices))
+    return field(default=default, metadata=metadata)
 
 
 class QueueFull(StrEnum):
@@ -121,5 +134,5 @@ class Features:
     )
     queue_qos0: bool = setting(False, "queue QoS 0 messages for sessions that are offline")
     queue_full: QueueFull = setting(QueueFull.HOLD, "what happens to QoS 1 and 2 when a session has no room")
-    shared_policy: str = setting("round_robin", "how a shared subscription picks its member")
+    shared_policy: str = setting("round_robin", "how a shared subscription picks its member", choices=SHARED)
     sys_interval: float = setting(10.0, "seconds between $SYS updates; 0: no $SYS topics", minimum=0)

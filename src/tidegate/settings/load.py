@@ -14,11 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.settings.errors import SettingsError
-from tidegate.settings.model import ListenerSettings, ListenerType, Settings, check_listeners, metadata_of
+from tidegate.settings.model import (
+    ListenerSettings,
+    ListenerType,
+    Settings,
+    check_classes,
+    check_listeners,
+    item_type,
+)
 from tidegate.settings.values import Given, convert
 
 ENVIRONMENT_PREFIX = "TIDEGATE_"
 LISTENERS = "listeners"
+CLASSES = "classes"
+LISTS = (LISTENERS, CLASSES)
 _PATH_KEYS = ("certfile", "keyfile", "client_ca")
 
 Tree = dict[str, Any]
@@ -38,6 +47,7 @@ def load_settings(
     """
     settings: Settings = _build(Settings, _gather(path, overrides, environ, options), "")
     check_listeners(settings.listeners)
+    check_classes(settings.classes)
     return settings
 
 
@@ -61,6 +71,7 @@ def _gather(
 ) -> Tree:
     tree = _read_file(path) if path is not None else {}
     tree.setdefault(LISTENERS, [{}])
+    tree.setdefault(CLASSES, [])
     for name, text in sorted((environ or {}).items()):
         key = _environment_key(name)
         if key is not None:
@@ -104,7 +115,12 @@ def _leaves(table: Mapping[str, Any], origin: str, folder: Path) -> Tree:
     for key, value in table.items():
         if isinstance(value, dict):
             tree[key] = _leaves(value, origin, folder)
-        elif key == LISTENERS and isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        elif (
+            key in LISTS
+            and isinstance(value, list)
+            and value
+            and all(isinstance(item, dict) for item in value)
+        ):
             tree[key] = [_leaves(_anchored(item, folder), origin, folder) for item in value]
         else:
             tree[key] = Given(value, origin)
@@ -146,11 +162,11 @@ def _put(tree: Tree, key: str, given: Given) -> None:
         if isinstance(node, list):
             if not part.isdecimal() or int(part) > len(node) or is_last:
                 raise SettingsError(
-                    "names no listener",
+                    "names no table of the list",
                     key=key,
                     value=given.value,
                     origin=given.origin,
-                    hint=f"listeners are numbered from 0; {LISTENERS}.{len(node)} adds one",
+                    hint=f"{parts[0]} are numbered from 0; {parts[0]}.{len(node)} adds one",
                 )
             if int(part) == len(node):
                 node.append({})
@@ -180,17 +196,13 @@ def _build(cls: Any, tree: Tree, prefix: str) -> Any:
         if name not in fields:
             raise _unknown(*_first_leaf(key, node))
         wanted = hints[name]
-        if wanted == tuple[ListenerSettings, ...]:
+        item = item_type(wanted)
+        if item is not None:
             if not isinstance(node, list):
                 raise SettingsError(
-                    "listeners are tables of their own",
-                    key=key,
-                    value=_shown(node),
-                    hint="write [[listeners]]",
+                    f"{name} are tables of their own", key=key, value=_shown(node), hint=f"write [[{name}]]"
                 )
-            values[name] = tuple(
-                _build(ListenerSettings, item, f"{key}.{at}.") for at, item in enumerate(node)
-            )
+            values[name] = tuple(_build(item, each, f"{key}.{at}.") for at, each in enumerate(node))
         elif dataclasses.is_dataclass(wanted):
             if isinstance(node, Given):
                 hint = (
@@ -204,7 +216,7 @@ def _build(cls: Any, tree: Tree, prefix: str) -> Any:
             values[name] = _build(wanted, node, f"{key}.")
         else:
             given = Given(_shown(node), "") if isinstance(node, dict | list) else node
-            values[name] = convert(key, given, wanted, metadata_of(fields[name]))
+            values[name] = convert(key, given, wanted, fields[name].metadata)
     return cls(**values)
 
 
@@ -212,8 +224,9 @@ def _keys(cls: Any, prefix: str) -> Iterator[str]:
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         wanted = hints[field.name]
-        if wanted == tuple[ListenerSettings, ...]:
-            yield from _keys(ListenerSettings, f"{prefix}{field.name}.0.")
+        item = item_type(wanted)
+        if item is not None:
+            yield from _keys(item, f"{prefix}{field.name}.0.")
         elif dataclasses.is_dataclass(wanted):
             yield from _keys(wanted, f"{prefix}{field.name}.")
         else:

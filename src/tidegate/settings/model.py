@@ -5,17 +5,19 @@ listeners, metrics, logs. Help and ranges sit in the field metadata, and the loa
 page read them from there, so a new key is one new field and nothing else.
 """
 
+import dataclasses
 import ipaddress
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field
+import typing
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from tidegate.accounts.settings import AccountsSettings
+from tidegate.broker.flow_settings import Backoff, FlowSettings, LoadLimits, Priority, PriorityClass
 from tidegate.broker.settings import Features, Limits, setting
 from tidegate.broker.store.settings import StoreSettings
-from tidegate.flow import SHARED
+from tidegate.flow.priority import Classes, InvalidRule
 from tidegate.settings.errors import SettingsError
 
 
@@ -175,21 +177,47 @@ class Settings:
     )
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
+    backoff: Backoff = field(default_factory=Backoff)
+    priority: Priority = field(default_factory=Priority)
+    load: LoadLimits = field(default_factory=LoadLimits)
+    classes: tuple[PriorityClass, ...] = field(
+        default=(), metadata={"help": "traffic that an administrator puts before or behind the rest"}
+    )
     store: StoreSettings = field(default_factory=StoreSettings)
     accounts: AccountsSettings = field(default_factory=AccountsSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
+    @property
+    def flow(self) -> FlowSettings:
+        return FlowSettings(
+            backoff=self.backoff, priority=self.priority, load=self.load, classes=self.classes
+        )
 
-# Fields that name a policy: the registry says which names there are, so a new policy needs no change here.
-POLICIES: dict[str, Mapping[str, object]] = {"shared_policy": SHARED}
+
+def item_type(annotation: Any) -> Any | None:
+    """The class of the tables in a list of tables, such as [[listeners]]; None for anything else."""
+    parts = typing.get_args(annotation)
+    is_list = typing.get_origin(annotation) is tuple and dataclasses.is_dataclass(parts[0])
+    return parts[0] if is_list else None
 
 
-def metadata_of(field: Field[Any]) -> Mapping[str, Any]:
-    """A field's metadata, with `choices` for those that name a policy."""
-    if field.name in POLICIES:
-        return {**field.metadata, "choices": tuple(sorted(POLICIES[field.name]))}
-    return field.metadata
+def check_classes(classes: tuple[PriorityClass, ...]) -> None:
+    """Raises SettingsError for a class that could not mean what was intended."""
+    for index, each in enumerate(classes):
+        if each.limit and each.topic_filter:
+            raise SettingsError(
+                "a limit is for publishers, not for topics",
+                key=f"classes.{index}.limit",
+                value=each.limit,
+                hint="give the class a user or a listener instead of the topic_filter",
+            )
+    try:
+        Classes(each.rule() for each in classes)
+    except InvalidRule as error:
+        raise SettingsError(
+            str(error), key=f"classes.{error.rule - 1}", value=None, hint="see docs/backoff.md, Classes"
+        ) from None
 
 
 def check_listeners(listeners: tuple[ListenerSettings, ...]) -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tidegate.settings.model import BY_TYPE, ListenerSettings, Settings, metadata_of
+from tidegate.settings.model import BY_TYPE, Settings, item_type
 from tidegate.settings.values import describe
 
 _INTRODUCTION = """\
@@ -34,6 +34,8 @@ Each listener is a table of its own; a file with none gets one on 127.0.0.1:1883
 `--set` they are numbered from 0: `TIDEGATE_LISTENERS__0__PORT=1884`, `--set listeners.1.type=ws`.
 """
 
+TABLES = [name for name, wanted in typing.get_type_hints(Settings).items() if item_type(wanted) is not None]
+
 
 def dump(settings: Settings) -> str:
     """The settings as TOML, with every key; `load_settings` of it gives equal settings."""
@@ -47,8 +49,10 @@ def render_reference() -> str:
     parts = [_INTRODUCTION, "## The node\n", _reference_table(Settings)]
     for field in dataclasses.fields(Settings):
         value = getattr(defaults, field.name)
-        if field.name == "listeners":
-            parts += ["## [[listeners]]\n", _LISTENERS, _reference_table(ListenerSettings)]
+        item = item_type(hints[field.name])
+        if item is not None:
+            text = _LISTENERS if field.name == "listeners" else f"{(item.__doc__ or '').strip()}\n"
+            parts += [f"## [[{field.name}]]\n", text, _reference_table(item)]
         elif dataclasses.is_dataclass(value):
             summary = (hints[field.name].__doc__ or "").strip()
             parts += [f"## [{field.name}]\n", f"{summary}\n", _reference_table(hints[field.name])]
@@ -59,7 +63,7 @@ def _tables(settings: Settings) -> Iterator[str]:
     nested = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        if field.name == "listeners" or dataclasses.is_dataclass(value):
+        if field.name in TABLES or dataclasses.is_dataclass(value):
             nested.append((field.name, value))
         elif value is not None:  # TOML has no null: a key left out is how one writes it
             yield f"{field.name} = {_toml(value)}"
@@ -89,9 +93,9 @@ def _reference_table(cls: Any) -> str:
     hints = typing.get_type_hints(cls)
     rows = ["| Key | Takes | Default | Meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(cls):
-        if field.name == "listeners" or dataclasses.is_dataclass(hints[field.name]):
+        if item_type(hints[field.name]) is not None or dataclasses.is_dataclass(hints[field.name]):
             continue
-        takes = describe(hints[field.name], metadata_of(field))
+        takes = describe(hints[field.name], field.metadata)
         default = _shown_default(field.default, hints[field.name])
         meaning = str(field.metadata["help"]).replace("|", "\\|")
         rows.append(f"| `{field.name}` | {takes} | {default} | {meaning} |")

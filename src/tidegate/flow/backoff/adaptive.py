@@ -33,8 +33,8 @@ class AdaptiveBackoff:
         self.settings = settings or AdaptiveSettings()
         self.mode = Mode(mode)
         self.load = Load.LOW
-        # A whole chunk must not be refused because its last message was one too many.
-        self.is_per_message = self.mode is Mode.DROP
+        # A whole chunk must not be refused, or acknowledged early, because its last message was one too many.
+        self.is_per_message = self.mode is not Mode.BACKPRESSURE
         self.population = Population(self.settings.population_least)
 
     def publisher(self, key: Hashable, prior: Prior | None = None) -> AdaptivePublisher:

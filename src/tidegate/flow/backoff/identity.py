@@ -75,6 +75,15 @@ class IdentityTable:
             self._evict()
         return publisher
 
+    def known(self, client_id: str, user: str) -> Publisher | None:
+        """What is known of a client, if it is; nothing is changed."""
+        known = self._known.get(Identity(client_id, user))
+        return None if known is None else known.publisher
+
+    def is_connected(self, client_id: str, user: str) -> bool:
+        known = self._known.get(Identity(client_id, user))
+        return known is not None and known.connections > 0
+
     def close(self, client_id: str, user: str, address: str, now: float) -> None:
         """The client's connection is gone. What was learnt stays."""
         known = self._known.get(Identity(client_id, user))

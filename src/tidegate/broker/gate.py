@@ -1,0 +1,199 @@
+"""The gate: tells the back-off policy what each publisher sends, and makes it wait when the policy says so.
+
+Rules. A policy that judges chunks (`adaptive`) is asked once per chunk, after it was handled: what is too much delays
+what comes next, and costs the same for one message or five hundred. A policy that judges messages (`paper`, and every
+mode but backpressure) is asked before each is accepted; see `judging.py`.
+
+A publisher that waits is held as for a full queue (`holding.py`): its messages stay in a bounded buffer, everything
+else it sends is answered, its keep-alive does not run out, and no wait is longer than half of it.
+
+The policy's load follows the node's, with two differences. It stays HIGH while somebody is held: the calm is what
+holding achieved, and letting go would bring the flood back. And after `probe` seconds of calm it is LOW for a moment,
+so that nobody is held for ever on a node that could serve it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidegate import flow
+from tidegate.broker.flow_settings import FlowSettings
+from tidegate.flow.backoff import IdentityTable, Load, Mode, Prior, Publisher
+from tidegate.flow.backoff.base import BackoffPolicy
+from tidegate.flow.priority import AgeingPriority, Band, Classes, PriorityPolicy, Rule
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.core import Core
+
+SUSPECT_RECEIVE_MAXIMUM = 16  # unacknowledged messages granted to a client that left under suspicion
+MAX_CACHED_BANDS = 4_096
+RERANK = 1.1  # change of a rate that is worth a new place
+
+
+class Gate:
+    """One policy, one order of service, and what is known of every publisher."""
+
+    def __init__(self, core: Core, settings: FlowSettings, priors: Mapping[str, Prior] | None = None) -> None:
+        self._core = core
+        self.settings = settings
+        self.priors: Mapping[str, Prior] = priors or {}
+        self.policy = _backoff(settings)
+        self.is_active = settings.backoff.policy != "off"  # else publishers are known for their ranks only
+        self.is_per_message = self.is_active and self.policy.is_per_message
+        self.mode = self.policy.mode
+        self.priority = _priority(settings)
+        self._classes = Classes(each.rule() for each in settings.classes)
+        self._has_topic_rules = any(rule.topic_filter is not None for rule in self._classes.rules)
+        self._bands: dict[tuple[str, str, str], Band | None] = {}
+        self._rates: dict[Hashable, float] = {}  # as the order of service knows them
+        self._table = IdentityTable(self.policy)
+        self._calm_since = core.now()
+        self.waiters: dict[Connection, None] | None = None  # publishers that are held
+        self.holds = 0
+        self.held_seconds = 0.0
+        self.refused = 0  # messages
+        self.shed = 0  # QoS 0 messages of held publishers, dropped so that their PINGREQ gets through
+        self.follow(Load.LOW, core.now())
+
+    # -- who publishes --------------------------------------------------------------------------------------
+
+    def open(self, conn: Connection) -> Publisher:
+        """What is known of the client, at its first PUBLISH on this connection."""
+        session = conn.session
+        rule = self.rule(conn)
+        prior = self.priors.get(session.client_id)
+        if rule is not None and rule.limit:
+            known = prior or Prior()
+            prior = Prior(rate=known.rate, dispersion=known.dispersion, limit=rule.limit, rank=known.rank)
+        publisher = self._table.open(
+            session.client_id, conn.username or "", conn.address, self._core.now(), prior
+        )
+        if rule is not None and isinstance(self.priority, AgeingPriority):
+            self.priority.pin(publisher.key, rule.band)
+        conn.publisher = publisher
+        return publisher
+
+    def close(self, conn: Connection) -> None:
+        publisher = conn.publisher
+        if publisher is None:
+            return
+        conn.publisher = None
+        self._table.close(conn.session.client_id, conn.username or "", conn.address, self._core.now())
+        if not self._table.is_connected(conn.session.client_id, conn.username or ""):
+            self._rates.pop(publisher.key, None)
+            self.priority.remove(publisher.key)
+
+    def receive_maximum(self, conn: Connection, usual: int) -> int:
+        """What CONNACK grants: less to a client that left under suspicion and comes back."""
+        known = self._table.known(conn.session.client_id, conn.username or "") if self.is_active else None
+        if known is not None and known.is_suspicious:
+            return min(usual, SUSPECT_RECEIVE_MAXIMUM)
+        return usual
+
+    def rule(self, conn: Connection, topic: str | None = None) -> Rule | None:
+        """The class that an administrator gave to a client, or to its messages of one topic."""
+        if not self._classes.rules:
+            return None
+        return self._classes.find(topic=topic, user=conn.username or "", listener=conn.listener.name)
+
+    # -- waiting --------------------------------------------------------------------------------------------
+
+    def hold(self, conn: Connection, seconds: float) -> None:
+        if conn.is_closing or conn.waits_for is not None:
+            return  # it waits for something else already, which slows it as well
+        if conn.keep_alive:
+            seconds = min(seconds, conn.keep_alive / 2.0)
+        self.holds += 1
+        self.held_seconds += seconds
+        conn.hold()
+        conn.wait_for(self)
+        self._core.alarms.at(self._core.now() + seconds, partial(self._release, conn))
+
+    def _release(self, conn: Connection) -> None:
+        if conn.waits_for is self:
+            assert self.waiters is not None
+            self.waiters.pop(conn, None)
+            conn.release()
+
+    def release_all(self) -> None:
+        waiters, self.waiters = self.waiters, None
+        for conn in waiters or ():
+            conn.release()
+
+    # -- load -----------------------------------------------------------------------------------------------
+
+    def follow(self, load: Load, now: float) -> None:
+        """The node's load was measured."""
+        if self.settings.backoff.always:
+            load = max(load, Load.HIGH)
+        if not self.is_active:
+            load = Load.LOW
+        if load or self.policy.load is Load.LOW:
+            self._calm_since = now
+            self.policy.load = load
+        elif now - self._calm_since >= self.settings.load.probe or not self.waiters:
+            self.policy.load = Load.LOW
+            self.release_all()
+
+    # -- order of service -----------------------------------------------------------------------------------
+
+    def key(self, conn: Connection, now: float) -> float:
+        """Place of the connection's chunk among those that wait; the smallest is next."""
+        publisher = conn.publisher
+        if publisher is None:
+            publisher = self.open(conn)
+        self._update_rank(publisher)
+        if self._has_topic_rules and isinstance(self.priority, AgeingPriority):
+            return self.priority.key_in(self._band(conn), publisher.key, now)
+        return self.priority.key(publisher.key, now)
+
+    def rank(self, conn: Connection) -> int:
+        if conn.publisher is None:
+            return 0
+        self._update_rank(conn.publisher)
+        return self.priority.rank(conn.publisher.key)
+
+    def _update_rank(self, publisher: Publisher) -> None:
+        rate = publisher.trained_rate
+        known = self._rates.get(publisher.key, -1.0)
+        if known < 0.0 or not rate / RERANK <= known <= rate * RERANK:
+            self._rates[publisher.key] = rate
+            self.priority.update(publisher.key, rate)
+
+    def _band(self, conn: Connection) -> Band | None:
+        """The class of a chunk is that of its first message."""
+        topic = conn.first_topic()
+        at = (topic, conn.username or "", conn.listener.name)
+        if at not in self._bands:
+            if len(self._bands) >= MAX_CACHED_BANDS:
+                self._bands.clear()
+            rule = self.rule(conn, topic)
+            self._bands[at] = None if rule is None else rule.band
+        return self._bands[at]
+
+
+def _backoff(settings: FlowSettings) -> BackoffPolicy:
+    given = settings.backoff
+    if given.policy == "paper":
+        options = {
+            "n": given.paper_n,
+            "training": given.paper_training.value,
+            "margin": given.paper_margin,
+            "d_max": given.paper_d_max,
+        }
+        return flow.backoff_policy("paper")(**options, mode=given.mode)
+    if given.policy == "off":  # a policy that is never under load holds nobody, and learns the rates
+        return flow.backoff_policy("adaptive")(given.adaptive(), mode=Mode.BACKPRESSURE)
+    if given.policy == "adaptive":
+        return flow.backoff_policy("adaptive")(given.adaptive(), mode=given.mode)
+    return flow.backoff_policy(given.policy)(mode=given.mode)
+
+
+def _priority(settings: FlowSettings) -> PriorityPolicy:
+    make: Callable[..., PriorityPolicy] = flow.priority_policy(settings.priority.policy)
+    if settings.priority.policy == "ageing":
+        return make(patience=settings.priority.patience)
+    return make()

@@ -1,0 +1,64 @@
+"""Lanes: the order in which chunks of publishers are served while the node is behind.
+
+While the loop keeps up, a chunk is handled where it arrives. Under load it waits here until the end of the turn, and
+the most urgent are served first: rare senders before fast ones, with ageing (`flow/priority`). A connection has at most
+one chunk here and is not read while it waits longer than a turn, so memory is bounded by the number of connections.
+Acknowledgements, PINGREQ and subscriptions do not pass through here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.core import Core
+
+SLICE = 0.002  # seconds of work before the loop looks for new messages, of more urgent senders perhaps
+
+
+class Lanes:
+    """`is_open`: chunks go through here."""
+
+    __slots__ = ("_core", "_heap", "_is_scheduled", "_order", "is_open")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._heap: list[tuple[float, int, Connection]] = []
+        self._order = 0
+        self._is_scheduled = False
+        self.is_open = False
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, conn: Connection) -> None:
+        """The connection has a chunk in `more`."""
+        core = self._core
+        if not core.turn_began:
+            core.begin_turn()
+        self._order += 1
+        gate = core.gate
+        key = 0.0 if gate is None else gate.key(conn, core.now())
+        heapq.heappush(self._heap, (key, self._order, conn))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            core.loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._is_scheduled = False
+        core = self._core
+        heap = self._heap
+        began = now = core.now()
+        while heap and now - began < SLICE:
+            conn = heapq.heappop(heap)[2]
+            conn.serve()
+            now = core.now()
+        core.flush()
+        if heap:
+            for _, _, conn in heap:
+                conn.set_reading(False)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                core.loop.call_soon(self._serve)
