@@ -5,10 +5,16 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.integration.client.servers import free_port
+from tidegate.accounts import Accounts, AccountsSettings
+from tidegate.accounts.password_edit import set_password
 from tidegate.cli.status import ExitStatus
+from tidegate.testing import BrokerThread
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 
@@ -76,3 +82,58 @@ def test_doctor_looks_at_accounts_and_metrics(tmp_path: Path) -> None:
     assert result.returncode == ExitStatus.FAILURE
     assert "fail  accounts.password_file" in result.stdout
     assert f"metrics 127.0.0.1:{port}" in result.stdout
+
+
+def test_bench_against_a_port_nobody_listens_on_names_the_port() -> None:
+    port = free_port()
+    result = tidegate("bench", "--port", port)
+    assert (result.returncode, result.stdout) == (ExitStatus.FAILURE, "")
+    assert result.stderr.splitlines()[-2:] == [
+        f"error: cannot connect to 127.0.0.1:{port}: nobody listens there",
+        "hint: start the broker (tidegate serve), or correct --host and --port",
+    ]
+
+
+@pytest.mark.parametrize(
+    "version, expiry, is_warned", [("5", [], True), ("5", ["-x", "60"], False), ("3.1.1", [], False)]
+)
+def test_sub_warns_of_a_kept_session_that_would_not_be_kept(
+    tidegate_broker: BrokerThread, version: str, expiry: list[str], is_warned: bool
+) -> None:
+    server = ["-p", tidegate_broker.port, "-V", version]
+    result = tidegate("sub", *server, "-t", "a", "-c", "-i", "me", "-W", "0", *expiry)
+    assert result.returncode == ExitStatus.OK
+    assert ("--session-expiry" in result.stderr) is is_warned
+    quiet = tidegate("sub", *server, "-t", "a", "-c", "-i", "me", "-W", "0", "--quiet")
+    assert quiet.stderr == ""
+
+
+@pytest.fixture
+def guarded_port(tmp_path: Path) -> Iterator[int]:
+    """A broker where ada may read plant/# and write nothing, and strangers may do nothing."""
+    passwords, rights = tmp_path / "accounts.txt", tmp_path / "rights.txt"
+    set_password(passwords, "ada", b"secret")
+    rights.write_text("user ada\ntopic read plant/#\n")
+    accounts = Accounts(AccountsSettings(password_file=passwords, rights_file=rights, allow_anonymous=True))
+    with BrokerThread(hooks=accounts.hooks()) as broker:
+        yield broker.port
+    accounts.close()
+
+
+def test_a_denied_message_names_the_user_and_the_right(guarded_port: int) -> None:
+    credentials = ["-u", "ada", "-P", "secret"]
+    result = tidegate("pub", "-p", guarded_port, "-t", "plant/1", "-m", "x", "-q", 1, *credentials)
+    assert result.returncode == ExitStatus.FAILURE
+    hint = result.stderr.splitlines()[1]
+    assert "'ada'" in hint
+    assert "topic write" in hint
+
+
+def test_a_denied_message_of_nobody_in_particular_asks_for_a_user_name(guarded_port: int) -> None:
+    result = tidegate("pub", "-p", guarded_port, "-t", "plant/1", "-m", "x", "-q", 1)
+    assert "--username" in result.stderr.splitlines()[1]
+
+
+def test_a_denied_subscription_asks_for_the_right_to_read(guarded_port: int) -> None:
+    result = tidegate("sub", "-p", guarded_port, "-t", "other/1", "-W", 5, "-u", "ada", "-P", "secret")
+    assert "topic read" in result.stderr.splitlines()[1]

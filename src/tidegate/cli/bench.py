@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.status import ExitStatus
+from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
     from tidegate.load import Result
+
+
+class NobodyListensError(TidegateError):
+    """There is no broker to measure."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"cannot connect to {host}:{port}: nobody listens there")
+        self.hint = "start the broker (tidegate serve), or correct --host and --port"
 
 
 def command(
@@ -60,29 +69,35 @@ def command(
 
     Every message is counted. Exits with 1 if one was lost or came twice, or if a client was lost.
     """
-    from tidegate.load import run
+    from tidegate.load import ConnectionRefused, run
 
-    result = run(
-        mode=mode,
-        host=host,
-        port=port,
-        pid=pid,
-        progress=lambda line: typer.echo(f"{mode}: {line}", err=True),
-        qos=qos,
-        protocol=protocol,
-        publishers=publishers,
-        subscribers=subscribers,
-        payload_bytes=payload,
-        seconds=seconds,
-        warmup=warmup,
-        window=window,
-        inflight=inflight,
-        rate=rate,
-        connect_rate=connect_rate,
-        keep_alive=keep_alive,
-        username=username,
-        password=password,
-    )
+    try:
+        result = run(
+            mode=mode,
+            host=host,
+            port=port,
+            pid=pid,
+            progress=lambda line: typer.echo(f"{mode}: {line}", err=True),
+            qos=qos,
+            protocol=protocol,
+            publishers=publishers,
+            subscribers=subscribers,
+            payload_bytes=payload,
+            seconds=seconds,
+            warmup=warmup,
+            window=window,
+            inflight=inflight,
+            rate=rate,
+            connect_rate=connect_rate,
+            keep_alive=keep_alive,
+            username=username,
+            password=password,
+        )
+    except ConnectionRefused as error:
+        # The load tool names the first of its many clients; nobody there is a fault of the address.
+        if "ECONNREFUSED" in str(error):
+            raise NobodyListensError(host, port) from error
+        raise
     text = json.dumps(result.as_dict(), indent=2)
     if json_file is not None and str(json_file) == "-":
         typer.echo(text)

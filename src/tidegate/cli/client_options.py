@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.status import ExitStatus, report
+from tidegate.errors import TidegateError
+
 if TYPE_CHECKING:
     from tidegate.client import Client, Will
 
@@ -123,6 +126,10 @@ class Server:
         host = (self.host or "localhost").strip("[]")
         return f"{scheme}://{join_host_port(host, self.port or DEFAULT_PORTS[scheme])}"
 
+    @property
+    def is_version_5(self) -> bool:
+        return self._level() == 5
+
     def _level(self) -> int:
         try:
             return VERSIONS[self.protocol_version.lower()]
@@ -151,6 +158,24 @@ class Server:
             qos=self.will_qos,
             retain=self.will_retain,
         )
+
+
+def report_refusal(error: TidegateError, username: str | None) -> ExitStatus:
+    """As `report`; a refusal for want of rights gets a hint that says whose rights, and how they are given."""
+    from tidegate.client import PublishRefused, SubscribeRefused
+    from tidegate.mqtt.codes import ReasonCode
+
+    is_right = getattr(error, "reason_code", None) == ReasonCode.NOT_AUTHORIZED
+    if is_right and isinstance(error, PublishRefused | SubscribeRefused):
+        if username is None:
+            error.hint = "no user name was given: add --username and --password-file if you have an account"
+        else:
+            word = "write" if isinstance(error, PublishRefused) else "read"
+            error.hint = (
+                f"{username!r} has no right to {word} there: ask the administrator for it "
+                f"(Tidegate: a line `topic {word} …` for this user in accounts.rights_file)"
+            )
+    return report(error)
 
 
 def parse_pairs(texts: list[str] | None) -> tuple[tuple[str, str], ...]:

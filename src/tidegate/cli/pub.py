@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli import client_options as options
-from tidegate.cli.status import ExitStatus, report
+from tidegate.cli.status import ExitStatus
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def command(
     try:
         status = options.run(work())
     except TidegateError as error:
-        status = ExitStatus.FAILURE if quiet else report(error)
+        status = ExitStatus.FAILURE if quiet else options.report_refusal(error, username)
     raise typer.Exit(status)
 
 

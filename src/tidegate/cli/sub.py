@@ -13,7 +13,7 @@ import typer
 
 from tidegate.cli import client_options as options
 from tidegate.cli.message_format import FormatError, as_json, compile_pattern, escape_controls
-from tidegate.cli.status import ExitStatus, report
+from tidegate.cli.status import ExitStatus
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -121,6 +121,12 @@ def command(
         will_qos=will_qos,
         will_retain=will_retain,
     )
+    if keep_session and not session_expiry and server.is_version_5 and not quiet:
+        print(
+            "warning: --no-clean keeps nothing in MQTT 5 unless the session outlives the connection\n"
+            "hint: add --session-expiry SECONDS (-x 3600 for an hour)",
+            file=sys.stderr,
+        )
     wanted = Wanted(count=count, exclude=exclude or [], no_retained=no_retained, retained_only=retained_only)
     pairs = options.parse_pairs(user_property)
 
@@ -147,7 +153,7 @@ def command(
     try:
         status = options.run(work())
     except TidegateError as error:
-        status = ExitStatus.FAILURE if quiet else report(error)
+        status = ExitStatus.FAILURE if quiet else options.report_refusal(error, username)
     except BrokenPipeError:
         # The reader of our output has enough, as `head` does: that is an end, not a fault. What Python still
         # holds for standard output must not be flushed into the broken pipe at exit.

@@ -14,7 +14,7 @@ import typer
 
 from tidegate.cli import client_options as options
 from tidegate.cli import top_feed as topics
-from tidegate.cli.status import ExitStatus, report
+from tidegate.cli.status import ExitStatus
 from tidegate.cli.top_feed import Feed, Sort
 from tidegate.errors import TidegateError
 
@@ -115,7 +115,7 @@ def command(
     try:
         status = options.run(work())
     except TidegateError as error:
-        status = report(error)
+        status = options.report_refusal(error, username)
     raise typer.Exit(status)
 
 
