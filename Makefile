@@ -53,6 +53,7 @@ clean:  ## remove everything that make installed or built
 	rm -rf $(VENV) tests/interop/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt scripts/ensure-venv
+	@[ -x $(VENV)/bin/tidegate ] || echo "installing Tidegate into $(VENV): once, about a minute" >&2
 	@scripts/ensure-venv $(VENV)
 	@touch $@
 

@@ -137,3 +137,17 @@ def test_a_denied_message_of_nobody_in_particular_asks_for_a_user_name(guarded_p
 def test_a_denied_subscription_asks_for_the_right_to_read(guarded_port: int) -> None:
     result = tidegate("sub", "-p", guarded_port, "-t", "other/1", "-W", 5, "-u", "ada", "-P", "secret")
     assert "topic read" in result.stderr.splitlines()[1]
+
+
+def test_the_first_make_says_that_it_installs_and_how_long_that_takes(tmp_path: Path) -> None:
+    repository = Path(__file__).parents[2]
+    command = ["make", "--dry-run", f"VENV={tmp_path}/venv", "run"]
+    result = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=60, check=True)
+    (line,) = [line for line in result.stdout.splitlines() if "installing" in line]
+    # The line itself, as the shell has it: said when there is nothing yet, and not a second time.
+    said = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
+    assert "once, about" in said.stderr
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "tidegate").touch(0o755)
+    again = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
+    assert again.stderr == ""

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,7 +154,13 @@ def test_metrics_are_served_where_they_were_asked_for(serving) -> None:
         port = probe.getsockname()[1]
     assert f"http://127.0.0.1:{port}/metrics" in serving("--port", 0, "--metrics-port", port).wait_ready()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE) as page:
-        assert b"tidegate" in page.read()
+        assert b"tidegate_connections " in page.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=DEADLINE) as page:
+        assert page.read() == b"Tidegate: the metrics are at /metrics\n"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metric", timeout=DEADLINE)
+    with caught.value as refusal:
+        assert (refusal.code, b"/metrics" in refusal.read()) == (404, True)
 
 
 def test_a_websocket_listener_is_named_in_the_ready_line(serving) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,6 +12,9 @@ from prometheus_client.registry import Collector
 
 import tidegate
 from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 COUNTERS = {
     "bytes_received": "Bytes read from clients",
@@ -95,10 +98,24 @@ class BrokerCollector(Collector):
         yield closes
 
 
+def _only_metrics(metrics: WSGIApplication) -> WSGIApplication:
+    """The library answers every path with the metrics: a misspelt one would seem right until somebody relies on it."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == "/metrics":
+            return metrics(environ, start_response)
+        status = "200 OK" if path in ("", "/") else "404 Not Found"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"Tidegate: the metrics are at /metrics\n"]
+
+    return answer
+
+
 def serve_metrics(
     host: str, port: int, name: str, statistics: Callable[[], dict[str, Any]]
 ) -> tuple[int, Callable[[], None]]:
-    """Serve /metrics; gives the port and the function that stops it."""
+    """Serve /metrics, and nothing on other paths; gives the port and the function that stops it."""
     registry = CollectorRegistry()
     registry.register(BrokerCollector(name, statistics))
     ProcessCollector(registry=registry)
@@ -106,6 +123,9 @@ def serve_metrics(
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise MetricsError(f"{host}:{port}", error.strerror or str(error)) from error
+    application = server.get_app()
+    assert application is not None  # it was made with one
+    server.set_app(_only_metrics(application))
 
     def stop() -> None:
         server.shutdown()
