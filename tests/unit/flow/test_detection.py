@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
-from tests.unit.flow.streams import FAMILIES, measure
 from tidegate.flow.backoff import AdaptiveBackoff, AdaptivePublisher
+from tidegate.lab.backoff.quality import measure
+from tidegate.sim.workloads import FAMILIES
 
 REGULAR = ("constant", "jitter 5 %", "jitter 20 %")
 

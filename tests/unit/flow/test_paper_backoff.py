@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.flow.streams import measure
 from tidegate.flow.backoff import REFUSE, Mode, PaperBackoff, PaperPublisher, Prior, State
+from tidegate.lab.backoff.quality import measure
 
 TABLE_I = [(0.3, 1.3), (0.6, 1.82), (1.0, 2.7), (1.3, 3.66), (1.6, 4.95), (2.0, 7.38)]
 

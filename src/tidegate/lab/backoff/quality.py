@@ -1,49 +1,13 @@
-"""Publishers as streams of intervals, one message a second on average, and how well a policy tells them apart."""
+"""How well a back-off policy tells a publisher that sped up from one that is merely irregular, message by message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from tidegate.flow.backoff import BackoffPolicy
-
-
-def constant(random: Random) -> Iterator[float]:
-    while True:
-        yield 1.0
-
-
-def jitter_5(random: Random) -> Iterator[float]:
-    while True:
-        yield max(0.01, random.gauss(1.0, 0.05))
-
-
-def jitter_20(random: Random) -> Iterator[float]:
-    while True:
-        yield max(0.01, random.gauss(1.0, 0.20))
-
-
-def poisson(random: Random) -> Iterator[float]:
-    while True:
-        yield random.expovariate(1.0)
-
-
-def on_off(random: Random) -> Iterator[float]:
-    """Ten messages within a second, every ten seconds."""
-    while True:
-        for _ in range(9):
-            yield 0.1
-        yield 9.1
-
-
-FAMILIES: dict[str, Callable[[Random], Iterator[float]]] = {
-    "constant": constant,
-    "jitter 5 %": jitter_5,
-    "jitter 20 %": jitter_20,
-    "Poisson": poisson,
-    "on/off": on_off,
-}
+from tidegate.flow.backoff import BackoffPolicy, Publisher
+from tidegate.sim.workloads import FAMILIES, Intervals
 
 # Messages after a doubling of the rate before it can be called detectable: twice what a sequential test needs that
 # knows both rates, ln(1/0.01) over the Kullback-Leibler divergence, which is 24 for a Poisson stream and about 1 for
@@ -53,12 +17,18 @@ DETECTABLE = {"constant": 8, "jitter 5 %": 8, "jitter 20 %": 12, "Poisson": 48, 
 
 @dataclass(slots=True)
 class Quality:
-    """Counts over all runs, by message."""
+    """Counts over all runs, by message; holds are the seconds decided on, summed."""
 
     innocent: int = 0
     innocent_marked: int = 0
     guilty: int = 0
     guilty_marked: int = 0
+    innocent_hold: float = 0.0
+    guilty_hold: float = 0.0
+
+    @property
+    def is_any_marked(self) -> bool:
+        return self.innocent_marked + self.guilty_marked > 0
 
     @property
     def false_positive_rate(self) -> float:
@@ -72,6 +42,26 @@ class Quality:
     def precision(self) -> float:
         marked = self.innocent_marked + self.guilty_marked
         return self.guilty_marked / marked if marked else 1.0
+
+    def count(self, publisher: Publisher, hold: float, *, is_guilty: bool) -> None:
+        """One message was observed with this answer. A stranger has no habit to leave, but may be held all the same."""
+        is_marked = publisher.is_suspicious or hold != 0.0
+        if is_guilty:
+            self.guilty += 1
+            self.guilty_marked += is_marked
+            self.guilty_hold += max(0.0, hold)
+        else:
+            self.innocent += 1
+            self.innocent_marked += is_marked
+            self.innocent_hold += max(0.0, hold)
+
+
+def train(publisher: Publisher, intervals: Intervals, now: float) -> float:
+    """Let it send until its rate is known; returns the time."""
+    while publisher.trained_rate == 0.0:
+        now += next(intervals)
+        publisher.observe(now)
+    return now
 
 
 def measure(
@@ -91,19 +81,13 @@ def measure(
         random = Random(seed)
         intervals = FAMILIES[family](random)
         publisher = make().publisher("p")
-        now = 1000.0 * random.random()
-        while publisher.trained_rate == 0.0:
-            now += next(intervals)
-            publisher.observe(now)
+        now = train(publisher, intervals, 1000.0 * random.random())
         for _ in range(normal):
             now += next(intervals)
-            publisher.observe(now)
-            quality.innocent += 1
-            quality.innocent_marked += publisher.is_suspicious
+            quality.count(publisher, publisher.observe(now), is_guilty=False)
         for sent in range(fast):
             now += next(intervals) / speed
-            publisher.observe(now)
+            hold = publisher.observe(now)
             if sent >= DETECTABLE[family]:
-                quality.guilty += 1
-                quality.guilty_marked += publisher.is_suspicious
+                quality.count(publisher, hold, is_guilty=True)
     return quality

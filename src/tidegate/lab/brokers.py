@@ -1,0 +1,157 @@
+"""Brokers in processes of their own, on free ports of the loopback address: Tidegate with any settings, Mosquitto."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tidegate.lab.errors import LabError
+
+START_SECONDS: Final = 20.0
+STOP_SECONDS: Final = 5.0
+MOSQUITTO: Final = "mosquitto"
+# $SYS every second, so that counters can be read; no limits that would make it drop.
+MOSQUITTO_SETTINGS: Final = (
+    "allow_anonymous true",
+    "persistence false",
+    "max_queued_messages 0",
+    "max_inflight_messages 0",
+    "sys_interval 1",
+    "log_dest none",
+)
+# Settings from the environment would make two runs of one command differ.
+ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+
+
+def free_port() -> int:
+    """A port of the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(kw_only=True)
+class BrokerProcess:
+    """A context manager: waits until the broker accepts connections, and stops it whatever happens.
+
+    `settings` are `key=value` for `tidegate serve --set`; for Mosquitto, lines of its configuration file. `cpu` is the
+    processor that it is pinned to.
+    """
+
+    name: str = "tidegate"
+    settings: tuple[str, ...] = ()
+    cpu: int | None = None
+    port: int = 0
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _command(self, folder: Path) -> list[str]:
+        if self.name == MOSQUITTO:
+            config = folder / "mosquitto.conf"
+            lines = (f"listener {self.port} 127.0.0.1", *MOSQUITTO_SETTINGS, *self.settings)
+            config.write_text("\n".join(lines) + "\n")
+            return [mosquitto_program(), "-c", str(config)]
+        command = [sys.executable, "-m", "tidegate", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--log-level", "warning"]
+        for setting in self.settings:
+            command += ["--set", setting]
+        return command
+
+    def __enter__(self) -> Self:
+        self.port = free_port()
+        self._folder = tempfile.TemporaryDirectory(prefix="tidegate-lab-")
+        folder = Path(self._folder.name)
+        self._log = (folder / "log").open("w+b")
+        own_cpus = os.sched_getaffinity(0)
+        try:
+            if self.cpu is not None:
+                # Inherited by the child and by every thread that it starts.
+                os.sched_setaffinity(0, {self.cpu})
+            # A session of its own: Ctrl-C reaches this program, which then stops the broker itself.
+            self._process = subprocess.Popen(
+                self._command(folder),
+                cwd=folder,
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,
+            )
+            os.sched_setaffinity(0, own_cpus)
+            self._wait_until_it_answers()
+        except BaseException:
+            os.sched_setaffinity(0, own_cpus)
+            self.stop()
+            raise
+        return self
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                if not self.is_running or time.monotonic() > deadline:
+                    said = self.logged().splitlines() or ["it said nothing"]
+                    hint = next((line for line in said if line.startswith("hint:")), "").removeprefix(
+                        "hint: "
+                    )
+                    raise LabError(f"{self.name} does not accept connections: {said[0]}", hint) from None
+                time.sleep(0.02)
+
+    def logged(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace").strip()
+
+    def stop(self) -> None:
+        """Ask the process to end, insist after some seconds."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._log.close()
+        self._folder.cleanup()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def mosquitto_program() -> str:
+    """Where Mosquitto is; Debian puts it where a user's PATH does not look. Raises `LabError`."""
+    for folder in (*os.environ.get("PATH", "").split(":"), "/usr/sbin", "/usr/local/sbin"):
+        if folder and os.access(f"{folder}/mosquitto", os.X_OK):
+            return f"{folder}/mosquitto"
+    raise LabError("Mosquitto is not installed", "apt install mosquitto, or run with --only sim")
+
+
+def mosquitto_version() -> str:
+    try:
+        command = [mosquitto_program(), "-h"]
+    except LabError:
+        return "absent"
+    text = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10).stdout
+    found = re.search(r"version (\S+)", text)
+    return found.group(1) if found else "unknown"
