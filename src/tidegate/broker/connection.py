@@ -297,7 +297,9 @@ class Connection(asyncio.Protocol):
         if (
             self.more is None
             and not self._is_choked()
-            and self.held_bytes + self.late_bytes <= self.core.limits.max_held_bytes
+            and (
+                self.held_bytes + self.late_bytes <= self.core.limits.max_held_bytes or self.sweep_left > 0
+            )
         ):
             self.set_reading(True)
 
@@ -507,7 +509,6 @@ class Connection(asyncio.Protocol):
             return
         self.held = None
         self.held_bytes = 0
-        self.sweep_left = 0
         parts = [*held, self.rest or b"", self.more or b""]
         self._forget_partial()
         self.need = 0

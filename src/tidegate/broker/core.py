@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any, TypeVar
 
@@ -552,6 +553,7 @@ class Core:
         for conn, (since, seen) in old.items():
             if now - seen < 1.0 and not conn.is_closing:  # between two holds it waits for a moment
                 self._backlogs[conn] = (since, seen)
+        latest, chosen, left = inf, None, 0
         for conn in gate.waiters or () if gate is not None else ():
             if not conn.keep_alive or conn.is_reading:
                 continue
@@ -560,10 +562,13 @@ class Core:
                 self._backlogs.pop(conn, None)
                 continue
             since = self._backlogs.get(conn, (now, now))[0]
-            if now - since > SWEEP_SHARE * conn.keep_alive:
-                sweep(conn, unread)
-                since = now
             self._backlogs[conn] = (since, now)
+            due = since + SWEEP_SHARE * conn.keep_alive
+            if due < now and due < latest:
+                latest, chosen, left = due, conn, unread
+        if chosen is not None:  # one at a time: it is work for nobody's good but its own
+            sweep(chosen, left)
+            self._backlogs[chosen] = (now, now)
 
     # -- the sweep ------------------------------------------------------------------------------------------
 
