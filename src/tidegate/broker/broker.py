@@ -106,6 +106,7 @@ class Broker:
             raise
         if self._features.sys_interval:
             self._sys = SysTopics(core, self._features.sys_interval)
+            core.on_load_changed = self._sys.load_changed
 
     async def _open_store(self, core: Core, folder: Path) -> None:
         lock, reader = await asyncio.to_thread(open_file, folder / FILE_NAME)

@@ -297,9 +297,7 @@ class Connection(asyncio.Protocol):
         if (
             self.more is None
             and not self._is_choked()
-            and (
-                self.held_bytes + self.late_bytes <= self.core.limits.max_held_bytes or self.sweep_left > 0
-            )
+            and (self.held_bytes + self.late_bytes <= self.core.limits.max_held_bytes or self.sweep_left > 0)
         ):
             self.set_reading(True)
 

@@ -44,6 +44,7 @@ from tidegate.broker.session import NEVER, Session
 from tidegate.broker.settings import Features, Limits, QueueFull
 from tidegate.broker.shared import SharedGroup
 from tidegate.broker.store import Store
+from tidegate.broker.views import Views
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admitter
 from tidegate.flow.backoff import Load
@@ -107,6 +108,8 @@ class Core:
         self.lanes = Lanes(self)
         self.gate: Gate | None = None
         self.late: dict[Alarm, Callable[[], None]] = {}
+        self.views: Views | None = None
+        self.on_load_changed: Callable[[], None] = lambda: None
         self._backlogs: dict[Connection, tuple[float, float]] = {}
         self.queued_bytes = 0  # waiting for sessions, and of that
         self.backlog_bytes = 0  # QoS 0 for clients whose socket is full
@@ -508,10 +511,24 @@ class Core:
         if self.gate is not None:
             self.gate.follow(state, now)
         if state is not before:
+            self.on_load_changed()
             log.info(
                 "load changed",
                 extra={"from": before.name, "to": state.name, "wait_ms": round(self.meter.wait * 1e3, 2)},
             )
+
+    def load(self) -> dict[str, Any]:
+        """The state and what it comes from."""
+        gate = self.gate
+        return {
+            "state": self.meter.state.name,
+            "wait_ms": round(self.meter.wait * 1e3, 3),
+            "lag_ms": round(self.loop_lag * 1e3, 1),
+            "memory_share": round(self.memory_share(), 3),
+            "queue_share": round(self.queue_share(), 3),
+            "waiting": len(self.lanes),
+            "held": len(gate.waiters or ()) if gate is not None else 0,
+        }
 
     def memory_share(self) -> float:
         return self.memory_bytes / self._memory_bound
@@ -631,7 +648,12 @@ class Core:
                 "memory_pressure": int(self.pressure),
                 "routes": len(self.index.routes),
                 "loop_lag": self.loop_lag,
+                "load_state": int(self.meter.state),
+                "load_wait": self.meter.wait,
+                "lanes_waiting": len(self.lanes),
             }
+            | (self.gate.statistics() if self.gate is not None else {})
+            | ({"publishers": self.views.states, "top": self.views.top} if self.views is not None else {})
             | (self.store.statistics() if self.store is not None else {})
         )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
 from tidegate.broker.flow_settings import FlowSettings
@@ -122,6 +122,16 @@ class Gate:
         waiters, self.waiters = self.waiters, None
         for conn in waiters or ():
             conn.release()
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "backoff_holds": self.holds,
+            "backoff_held_seconds": self.held_seconds,
+            "backoff_refused": self.refused,
+            "backoff_shed": self.shed,
+            "backoff_held": len(self.waiters or ()),
+            "backoff_known": len(self._table),
+        }
 
     # -- load -----------------------------------------------------------------------------------------------
 

@@ -34,6 +34,10 @@ COUNTERS = {
     "connections_total": "Connections accepted",
     "connects_refused": "CONNECT packets refused",
     "sessions_expired": "Sessions that expired",
+    "backoff_holds": "Times a publisher was held because it was too fast",
+    "backoff_held_seconds": "Seconds publishers were told to wait because they were too fast",
+    "backoff_refused": "PUBLISH packets refused or dropped because their publisher was too fast",
+    "backoff_shed": "QoS 0 messages of held publishers dropped so that their PINGREQ is answered in time",
     # With a data folder only
     "store_commits": "Transactions written to the data folder",
     "store_rows_written": "Rows written to the data folder",
@@ -55,10 +59,17 @@ GAUGES = {
     "memory_pressure": "0 none, 1 no new clients, 2 QoS 0 dropped for slow readers, 3 publishers held",
     "routes": "Topics whose recipients are cached",
     "loop_lag": "Seconds the event loop was late at its last tick",
+    "load_state": "0 LOW, 1 HIGH, 2 OVERLOAD",
+    "load_wait": "Seconds a message that arrives at a random moment waits for its turn",
+    "lanes_waiting": "Publishers whose messages wait for their turn",
+    "backoff_held": "Publishers that are held because they are too fast",
+    "backoff_known": "Publishers whose habits are known, connected or not",
     # With a data folder only
     "store_is_failing": "1 while the data folder cannot be written to and publishers wait",
     "store_uncommitted_bytes": "Bytes that wait for the next transaction",
 }
+
+NAMED = 10  # publishers that appear by name
 
 
 class MetricsError(TidegateError):
@@ -87,6 +98,7 @@ class BrokerCollector(Collector):
         for name, help_text in GAUGES.items():
             if name in values:
                 yield GaugeMetricFamily(f"tidegate_{name}", help_text, value=values[name])
+        yield from _publishers(values)
         node = GaugeMetricFamily(
             "tidegate_node", "Always 1; the labels name the node", labels=["name", "version"]
         )
@@ -110,6 +122,29 @@ def _only_metrics(metrics: WSGIApplication) -> WSGIApplication:
         return [b"Tidegate: the metrics are at /metrics\n"]
 
     return answer
+
+
+def _publishers(values: dict[str, Any]) -> Iterator[Metric]:
+    """How many there are of each kind, and the few that matter most by name: labels must not grow with clients."""
+    counts = GaugeMetricFamily(
+        "tidegate_publishers", "Connected publishers, by what the back-off thinks of them", labels=["state"]
+    )
+    for state, count in dict(values.get("publishers", {})).items():
+        counts.add_metric([str(state)], count)
+    yield counts
+    rates = GaugeMetricFamily(
+        "tidegate_publisher_rate",
+        f"Messages per second of the {NAMED} publishers that matter most",
+        labels=["client"],
+    )
+    trained = GaugeMetricFamily(
+        "tidegate_publisher_trained_rate", "What is normal for them, messages per second", labels=["client"]
+    )
+    for row in list(values.get("top", ()))[:NAMED]:
+        rates.add_metric([row["client"]], row["rate"])
+        trained.add_metric([row["client"]], row["trained_rate"])
+    yield rates
+    yield trained
 
 
 def serve_metrics(

@@ -5,11 +5,13 @@ All are retained and published at each interval, when their value has changed.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING
 
 import tidegate
 from tidegate.broker.message import Message
+from tidegate.broker.views import Views
 
 if TYPE_CHECKING:
     from tidegate.broker.core import Core
@@ -21,7 +23,7 @@ WINDOWS = (("1min", 60.0), ("5min", 300.0), ("15min", 900.0))
 class SysTopics:
     """Publishes until closed."""
 
-    __slots__ = ("_core", "_interval", "_last", "_loads", "_said", "_started", "_timer", "_totals")
+    __slots__ = ("_core", "_interval", "_last", "_loads", "_said", "_started", "_timer", "_totals", "_views")
 
     def __init__(self, core: Core, interval: float) -> None:
         self._core = core
@@ -30,11 +32,14 @@ class SysTopics:
         self._said: dict[bytes, bytes] = {}
         self._totals: dict[str, int] = {}
         self._loads: dict[str, float] = {}
+        self._views = Views(core, interval)
+        core.views = self._views
         self._publish()
         self._timer = core.loop.call_later(interval, self._tick)
 
     def close(self) -> None:
         self._timer.cancel()
+        self._views.close()
 
     def _tick(self) -> None:
         self._timer = self._core.loop.call_later(self._interval, self._tick)
@@ -42,11 +47,18 @@ class SysTopics:
 
     def _publish(self) -> None:
         for name, value in self._values().items():
-            topic = b"$SYS/" + name.encode()
-            payload = str(value).encode()
-            if self._said.get(topic) != payload:
-                self._said[topic] = payload
-                self._core.publish(Message(topic, payload, 0, True))
+            self._say(name, value)
+
+    def load_changed(self) -> None:
+        """Said at once, not at the next interval."""
+        self._say("tide/load", json.dumps(self._core.load()))
+
+    def _say(self, name: str, value: object) -> None:
+        topic = b"$SYS/" + name.encode()
+        payload = str(value).encode()
+        if self._said.get(topic) != payload:
+            self._said[topic] = payload
+            self._core.publish(Message(topic, payload, 0, True))
 
     def _values(self) -> dict[str, object]:
         core = self._core
@@ -81,6 +93,7 @@ class SysTopics:
             "broker/heap/current": core.memory_bytes,
             "tide/node": core.name,
             "tide/loop/lag_ms": round(core.loop_lag * 1e3, 1),
+            "tide/load": json.dumps(core.load()),
             "tide/memory/pressure": core.pressure.name,
             "tide/connects/waiting": len(core.waiting),
             "tide/queued/bytes": core.queued_bytes,

@@ -351,8 +351,11 @@ class AdaptivePublisher:
         silence = max(0.0, now - self._last)
         # Between two messages of one that is paced it is held, too.
         is_held = self._hold > 0.0 and self.is_suspicious and silence <= self._hold + self._trained_gap
+        gap = self._gap
         if self._training is not None:
             state = State.TRAINING
+            guess = self._training.first_guess()
+            gap = 1.0 / guess if guess > 0.0 else 0.0
         elif is_held:
             state = State.HELD
         elif self._level - silence * self._drain > self._depth:
@@ -362,7 +365,7 @@ class AdaptivePublisher:
         return Verdict(
             state=state,
             # A publisher that stopped has no rate any more.
-            rate=1.0 / max(self._gap, silence) if self._gap > 0.0 else 0.0,
+            rate=1.0 / max(gap, silence) if gap > 0.0 else 0.0,
             trained_rate=self.trained_rate,
             dispersion=self.dispersion,
             hold=self._hold if is_held else 0.0,

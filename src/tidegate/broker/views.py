@@ -1,0 +1,149 @@
+"""What an operator sees of publishers and queues: `$SYS/tide/…` documents, metrics and `tidegate top`.
+
+All clients are looked at in slices of a turn each, so that a view of many thousands delays nobody, and a view holds the
+hundred rows that matter: held publishers first, then suspicious ones, then the fastest; the longest queues.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from tidegate.broker.message import Message
+from tidegate.flow.backoff import State
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.core import Core
+    from tidegate.broker.session import Session
+
+ROWS = 100
+SLICE = 250  # clients looked at in one turn, about a millisecond
+INTERVAL = 1.0  # seconds between two views while somebody subscribes
+PUBLISHERS = b"$SYS/tide/publishers"
+QUEUES = b"$SYS/tide/queues"
+URGENCY = {State.HELD: 2, State.SUSPICIOUS: 1}
+
+
+def publisher_row(core: Core, conn: Connection) -> dict[str, Any]:
+    """One publisher; rates in messages per second, `hold` in seconds."""
+    gate = core.gate
+    publisher = conn.publisher
+    assert gate is not None and publisher is not None
+    verdict = publisher.snapshot(core.now(), gate.rank(conn))
+    is_held = gate.waiters is not None and conn in gate.waiters
+    rule = gate.rule(conn)
+    return {
+        "client": conn.session.client_id,
+        "user": conn.username,
+        "address": conn.peer,
+        "rate": round(verdict.rate, 3),
+        "trained_rate": round(verdict.trained_rate, 3),
+        "dispersion": round(verdict.dispersion, 3),
+        "state": str(State.HELD if is_held else verdict.state),
+        "hold": round(verdict.hold, 3),
+        "rank": verdict.rank,
+        "class": None if rule is None else rule.name,
+        "held_bytes": conn.held_bytes + conn.late_bytes,
+    }
+
+
+def queue_row(session: Session) -> dict[str, Any]:
+    return {
+        "client": session.client_id,
+        "connected": session.conn is not None,
+        "queued_messages": session.queued_messages,
+        "queued_bytes": session.queued_bytes,
+        "inflight": len(session.inflight),
+        "dropped": session.dropped,
+        "is_blocked": session.paused,
+    }
+
+
+class Views:
+    """Publishes both documents while somebody subscribes; keeps the last counts for the metrics page."""
+
+    def __init__(self, core: Core, interval: float) -> None:
+        self._core = core
+        self._interval = interval
+        self._counted_at = 0.0
+        self.states: dict[str, int] = {}
+        self.top: list[dict[str, Any]] = []
+        self._timer = core.loop.call_later(INTERVAL, self._tick)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        core = self._core
+        wanted = self._is_wanted(PUBLISHERS)
+        # For the metrics page the counts may be older.
+        if core.gate is not None and (wanted or core.now() - self._counted_at >= self._interval):
+            self._counted_at = core.now()
+            self._start(self._publishers(wanted))
+        if self._is_wanted(QUEUES):
+            self._start(self._queues())
+        self._timer = core.loop.call_later(INTERVAL, self._tick)
+
+    def _is_wanted(self, topic: bytes) -> bool:
+        route = self._core.index.route(topic)
+        return bool(route.targets or route.shared)
+
+    def _start(self, work: Iterator[None]) -> None:
+        def step() -> None:
+            if next(work, work) is None and not self._core.is_stopping:
+                self._core.loop.call_soon(step)
+
+        step()
+
+    def _publishers(self, is_wanted: bool) -> Iterator[None]:
+        core = self._core
+        best: list[tuple[int, float, int, dict[str, Any]]] = []
+        states: dict[str, int] = dict.fromkeys(State, 0)
+        clients = iter(list(core.connections))
+        number = 0
+        while chunk := list(islice(clients, SLICE)):
+            for conn in chunk:
+                if conn.publisher is None or conn.is_closing or core.gate is None:
+                    continue
+                row = publisher_row(core, conn)
+                states[row["state"]] += 1
+                number += 1
+                _keep(best, (URGENCY.get(row["state"], 0), row["rate"], number, row))
+            yield
+        self.states = states
+        self.top = [entry[3] for entry in sorted(best, reverse=True)]
+        if is_wanted:
+            self._say(PUBLISHERS, number, self.top)
+
+    def _queues(self) -> Iterator[None]:
+        best: list[tuple[int, float, int, dict[str, Any]]] = []
+        sessions = iter(list(self._core.sessions.values()))
+        number = 0
+        while chunk := list(islice(sessions, SLICE)):
+            for session in chunk:
+                size = session.queued_bytes
+                if not (size or session.inflight or session.dropped):
+                    continue
+                number += 1
+                if len(best) < ROWS or (size, session.dropped) > best[0][:2]:
+                    _keep(best, (size, session.dropped, number, queue_row(session)))
+            yield
+        self._say(QUEUES, number, [entry[3] for entry in sorted(best, reverse=True)])
+
+    def _say(self, topic: bytes, total: int, rows: list[dict[str, Any]]) -> None:
+        document = {"at": round(time.time(), 3), "total": total, "rows": rows}
+        self._core.publish(Message(topic, json.dumps(document).encode(), 0))
+
+
+def _keep(
+    best: list[tuple[int, float, int, dict[str, Any]]], entry: tuple[int, float, int, dict[str, Any]]
+) -> None:
+    if len(best) < ROWS:
+        heapq.heappush(best, entry)
+    else:
+        heapq.heappushpop(best, entry)
