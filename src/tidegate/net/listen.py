@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tidegate.net.addresses import DEFAULT_WEBSOCKET_PATH, Endpoint, join_host_port, scheme_of
 from tidegate.net.errors import AddressInUse, ListenError
+from tidegate.net.handshakes import HandshakeLog, TLSGate
 from tidegate.net.proxy import ProxyGate, ProxyOptions
 from tidegate.net.unix import bind_unix, unlink_own
 from tidegate.net.websocket import Upgrades, WebSocketOptions, WebSocketServer
@@ -38,8 +39,9 @@ DEFAULT_UNIX_MODE = 0o660
 
 @dataclass(slots=True, kw_only=True)
 class ListenStatistics:
-    """Counts since the listener was opened; `upgrading` and `proxy_waiting` are numbers of the moment.
+    """Counts since the listener was opened; `upgrading` and the `waiting` ones are numbers of the moment.
 
+    `tls_failed` are handshakes that did not succeed, `tls_waiting` those under way without a proxy.
     `proxied` connections brought a PROXY header, `proxy_refused` a wrong one or none.
     """
 
@@ -51,6 +53,8 @@ class ListenStatistics:
     proxy_waiting: int = 0
     proxied: int = 0
     proxy_refused: int = 0
+    tls_waiting: int = 0
+    tls_failed: int = 0
 
 
 class Listening:
@@ -83,9 +87,11 @@ class Listening:
     def close(self) -> None:
         """Stop accepting at once and remove the socket file; may be called twice.
 
-        Connections that still wait for their PROXY header or WebSocket upgrade are cut off.
+        Connections that still wait for their PROXY header, TLS handshake or WebSocket upgrade are cut off.
         """
         self._server.close()
+        if self._accepting.tls is not None:
+            self._accepting.tls.abort_waiting()
         if self._accepting.gate is not None:
             self._accepting.gate.abort_waiting()
         self._accepting.upgrades.abort_pending()
@@ -124,16 +130,15 @@ async def listen(
     handshake_timeout = tls_handshake_timeout if tls else None
     accepting = _Accepting(protocol_factory, websocket)
     if proxy is not None:
-        accepting.put_gate(proxy, ssl, handshake_timeout)
-        ssl = handshake_timeout = None  # TLS begins behind the header
+        accepting.put_gate(proxy, ssl, handshake_timeout)  # TLS begins behind the header
+    elif ssl is not None:
+        accepting.put_tls(ssl, handshake_timeout)
     server: asyncio.AbstractServer
     if unix_path is not None:
         path = Path(unix_path)
         bound, inode = bind_unix(path, mode=unix_mode)
         try:
-            server = await loop.create_unix_server(
-                accepting, sock=bound, ssl=ssl, backlog=backlog, ssl_handshake_timeout=handshake_timeout
-            )
+            server = await loop.create_unix_server(accepting, sock=bound, backlog=backlog)
         except BaseException:
             bound.close()
             unlink_own(path, inode)
@@ -144,11 +149,9 @@ async def listen(
             accepting,
             host,
             port,
-            ssl=ssl,
             backlog=backlog,
             reuse_address=True,
             reuse_port=reuse_port,
-            ssl_handshake_timeout=handshake_timeout,
         )
     except OSError as error:
         raise _listen_error(host, port, error) from error
@@ -169,12 +172,14 @@ async def listen(
 class _Accepting:
     """The factory given to the event loop: counts, and puts what is wanted in front of the caller's protocol."""
 
-    __slots__ = ("_factory", "accepted", "gate", "upgrades")
+    __slots__ = ("_factory", "accepted", "gate", "handshakes", "tls", "upgrades")
 
     def __init__(self, factory: ProtocolFactory, options: WebSocketOptions | None) -> None:
         self.accepted = 0
         self.upgrades = Upgrades()
+        self.handshakes = HandshakeLog()
         self.gate: ProxyGate | None = None
+        self.tls: TLSGate | None = None
         self._factory: ProtocolFactory = factory
         if options is not None:
             self._factory = partial(WebSocketServer, factory, options, self.upgrades)
@@ -182,8 +187,18 @@ class _Accepting:
     def put_gate(
         self, options: ProxyOptions, ssl: ssl_module.SSLContext | None, handshake_timeout: float | None
     ) -> None:
-        self.gate = ProxyGate(self._factory, options, ssl=ssl, tls_handshake_timeout=handshake_timeout)
+        self.gate = ProxyGate(
+            self._factory,
+            options,
+            ssl=ssl,
+            tls_handshake_timeout=handshake_timeout,
+            handshakes=self.handshakes,
+        )
         self._factory = self.gate
+
+    def put_tls(self, ssl: ssl_module.SSLContext, handshake_timeout: float | None) -> None:
+        self.tls = TLSGate(self._factory, ssl, handshake_timeout, self.handshakes)
+        self._factory = self.tls
 
     def __call__(self) -> asyncio.Protocol:
         self.accepted += 1
@@ -195,6 +210,8 @@ class _Accepting:
             proxy_waiting=len(gate.waiting) if gate is not None else 0,
             proxied=gate.introduced if gate is not None else 0,
             proxy_refused=gate.refused if gate is not None else 0,
+            tls_waiting=len(self.tls.waiting) if self.tls is not None else 0,
+            tls_failed=self.handshakes.failed,
             accepted=self.accepted,
             upgrading=len(self.upgrades.pending),
             upgraded=self.upgrades.done,

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import os
 import socket
 import ssl as ssl_module
 from collections.abc import Callable, Iterable
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from tidegate.net.handshakes import HandshakeLog, take_socket, wait_hello
 from tidegate.net.proxy_header import HeaderReader, ProxyHeader, ProxyHeaderError
 
 log = logging.getLogger("tidegate.net.proxy")
@@ -59,8 +59,10 @@ class ProxyGate:
         *,
         ssl: ssl_module.SSLContext | None = None,
         tls_handshake_timeout: float | None = None,
+        handshakes: HandshakeLog | None = None,
     ) -> None:
         self.options = options
+        self.handshakes = handshakes or HandshakeLog()
         self.ssl = ssl
         self.tls_handshake_timeout = tls_handshake_timeout
         self.waiting: set[_Introduction | _TLSIntroduction] = set()
@@ -255,14 +257,12 @@ class _TLSIntroduction(asyncio.Protocol):
                 return
             self._peer = transport.get_extra_info("peername")
             try:
-                taken = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+                taken = take_socket(cast(asyncio.Transport, transport))
             except OSError as error:  # no descriptor is left
                 gate.refuse(self._peer, str(error))
                 return
         finally:
-            # It has not read yet, and never will; the connection lives on in the duplicate.
             cast(asyncio.Transport, transport).abort()
-        taken.setblocking(False)
         gate.waiting.add(self)
         self._task = asyncio.get_running_loop().create_task(self._introduce(taken))
 
@@ -271,8 +271,13 @@ class _TLSIntroduction(asyncio.Protocol):
 
     async def _introduce(self, taken: socket.socket) -> None:
         gate = self._gate
+        peer = self._peer
         try:
             header = await self._read_header(taken)
+            peer = header.source or peer
+            # Proxies check their servers with a header and nothing behind it.
+            if not await wait_hello(taken, gate.tls_handshake_timeout):
+                return
             await asyncio.get_running_loop().connect_accepted_socket(
                 partial(_Introduced, gate, header),
                 taken,
@@ -281,8 +286,10 @@ class _TLSIntroduction(asyncio.Protocol):
             )
         except ProxyHeaderError as error:
             gate.refuse(self._peer, error.problem)
+        except _ClosedEarly:
+            pass
         except OSError as error:  # of the socket or of TLS, as on any TLS listener
-            log.debug("TLS behind a proxy failed", extra={"peer": str(self._peer), "reason": str(error)})
+            gate.handshakes.add(peer, error)
         finally:
             gate.waiting.discard(self)
 
@@ -297,13 +304,19 @@ class _TLSIntroduction(asyncio.Protocol):
         except TimeoutError:
             taken.close()
             raise ProxyHeaderError("no header in time") from None
+        except ConnectionError:
+            pass  # reset by the peer is closed by the peer
         except BaseException:
             taken.close()
             raise
         taken.close()
         if reader.has_begun:
             raise ProxyHeaderError("closed inside the header")
-        raise ConnectionResetError("closed before the header")
+        raise _ClosedEarly
+
+
+class _ClosedEarly(Exception):
+    """The peer left before it sent anything: it only looked whether the port is open."""
 
 
 class _Introduced(asyncio.Protocol):
