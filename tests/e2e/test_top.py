@@ -19,7 +19,9 @@ import pytest
 from tests.integration.client.servers import free_port, mosquitto
 from tidegate.broker.settings import Features
 from tidegate.cli.status import ExitStatus
+from tidegate.mqtt.properties import Properties, Property
 from tidegate.testing import BrokerThread
+from tidegate.testing.raw import RawClient
 
 DEADLINE = 30.0
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
@@ -38,8 +40,13 @@ def top(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+def quiet_node(**options: object) -> BrokerThread:
+    """A node that makes no reports of its own, so that a test decides what there is to see."""
+    return BrokerThread(features=Features(sys_interval=0), **options)
+
+
 def publish_reports(broker: BrokerThread, *clients: str) -> None:
-    """Reports as the node makes them, retained so that it does not matter when `top` comes."""
+    """Reports as a node makes them, retained so that it does not matter when `top` comes."""
     publishers = [
         {"client": client, "user": None, "address": "127.0.0.1", "rate": 5.0, "trained_rate": 2.0}
         | {"dispersion": 0.1, "state": "held", "hold": 1.5, "rank": 1, "class": None, "held_bytes": 9}
@@ -114,25 +121,53 @@ def terminal(*arguments: object) -> Iterator[Terminal]:
         os.close(window.slave)
 
 
-def test_in_a_pipe_one_picture_is_printed() -> None:
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    """A node with a publisher that stays, and a queue of three messages for somebody who is away."""
+    expiry: Properties = {Property.SESSION_EXPIRY_INTERVAL: 3600}
     with BrokerThread(name="harbour") as broker:
-        publish_reports(broker, "meter-7")
-        result = top("-p", broker.port)
+        with RawClient(broker.port) as reader:
+            reader.connect("keeper", properties=expiry)
+            reader.subscribe("plant/#", qos=1)
+            reader.disconnect()
+        with RawClient(broker.port) as meter:
+            meter.connect("meter-7")
+            for number in range(3):
+                meter.publish("plant/level", b"%d" % number, qos=1)
+            yield broker.port
+
+
+def test_in_a_pipe_one_picture_of_the_node_is_printed(busy_port: int) -> None:
+    result = top("-p", busy_port)
     assert (result.returncode, result.stderr) == (ExitStatus.OK, "")
     text = result.stdout.replace("\N{NO-BREAK SPACE}", " ")
-    for part in ("harbour", "HIGH", "lag 3.5 ms", "publishers: 1", "meter-7", "1.50 s", "meter-7-reader"):
+    for part in ("harbour", "LOW", "publishers: 1", "queues: 1"):
         assert part in text
+    (publisher,) = [line for line in text.splitlines() if line.startswith("meter-7")]
+    assert "127.0.0.1" in publisher
+    (queue,) = [line for line in text.splitlines() if line.startswith("keeper")]
+    assert queue.split()[1:3] == ["no", "3"]
     assert "\x1b" not in text
 
 
-def test_json_has_the_reports_as_they_came() -> None:
-    with BrokerThread(name="harbour") as broker:
-        publish_reports(broker, "meter-7")
-        result = top("-p", broker.port, "--json")
-    document = json.loads(result.stdout)
-    assert (document["node"], document["load"]) == ("harbour", LOAD)
-    assert document["publishers"]["rows"][0]["client"] == "meter-7"
-    assert document["queues"]["rows"][0]["queued_bytes"] == 1200
+def test_json_has_the_reports_of_the_node_as_they_came(busy_port: int) -> None:
+    document = json.loads(top("-p", busy_port, "--json").stdout)
+    assert document["node"] == "harbour"
+    assert document["load"]["state"] == "LOW"
+    (publisher,) = document["publishers"]["rows"]
+    assert publisher["client"] == "meter-7"
+    (queue,) = document["queues"]["rows"]
+    assert (queue["client"], queue["connected"], queue["queued_messages"]) == ("keeper", False, 3)
+
+
+def test_a_live_picture_follows_the_node(busy_port: int) -> None:
+    with terminal("-p", busy_port, "--interval", 0.1) as window, RawClient(busy_port) as late:
+        window.wait_for("meter-7")
+        late.connect("meter-8")
+        late.publish("plant/level", b"1", qos=1)
+        window.wait_for("meter-8")
+        window.press("q")
+        assert window.wait_end() == ExitStatus.OK
 
 
 def test_a_broker_without_such_reports_is_named_with_a_hint(tmp_path: Path) -> None:
@@ -159,7 +194,7 @@ def test_nobody_listening_is_one_line_and_a_hint() -> None:
 
 
 def test_q_ends_the_live_picture_and_restores_the_terminal() -> None:
-    with BrokerThread() as broker:
+    with quiet_node() as broker:
         publish_reports(broker, "meter-7")
         with terminal("-p", broker.port, "--interval", 0.1) as window:
             window.wait_for("meter-7-reader")
@@ -175,7 +210,7 @@ def test_q_ends_the_live_picture_and_restores_the_terminal() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_it_and_restore_the_terminal(number: signal.Signals) -> None:
-    with BrokerThread() as broker:
+    with quiet_node() as broker:
         publish_reports(broker, "meter-7")
         with terminal("-p", broker.port, "--interval", 0.1) as window:
             window.wait_for("meter-7-reader")
@@ -186,7 +221,7 @@ def test_signals_end_it_and_restore_the_terminal(number: signal.Signals) -> None
 
 
 def test_s_changes_the_order() -> None:
-    with BrokerThread() as broker:
+    with quiet_node() as broker:
         publish_reports(broker, "meter-7")
         with terminal("-p", broker.port, "--interval", 60) as window:
             window.wait_for("order: trouble first")
@@ -197,11 +232,11 @@ def test_s_changes_the_order() -> None:
 def test_it_waits_for_a_broker_that_went_away_and_goes_on_when_it_is_back() -> None:
     port = free_port()
     with ExitStack() as stack:
-        with BrokerThread(port=port) as broker:
+        with quiet_node(port=port) as broker:
             publish_reports(broker, "meter-7")
             window = stack.enter_context(terminal("-p", port, "--interval", 0.1))
             window.wait_for("meter-7-reader")
         window.wait_for("not connected, trying again")
-        with BrokerThread(port=port) as broker:
+        with quiet_node(port=port) as broker:
             publish_reports(broker, "meter-9")
             window.wait_for("meter-9-reader")

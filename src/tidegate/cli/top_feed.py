@@ -171,9 +171,9 @@ class Feed:
         return None if average is None else average / 60.0
 
     def age(self, now: float) -> float | None:
-        """Seconds since the latest list of publishers, which comes every second; None before the first."""
-        arrived = self.arrived.get(PUBLISHERS)
-        return None if arrived is None else now - arrived
+        """Seconds since the latest list, which comes every second; None before the first."""
+        arrived = [self.arrived[topic] for topic in (PUBLISHERS, QUEUES) if topic in self.arrived]
+        return now - max(arrived) if arrived else None
 
     def _begin_interval(self, uptime: str, now: float, *, is_retained: bool) -> None:
         """The uptime changes at every publication and comes before the counters, so it marks a new interval."""

@@ -56,9 +56,11 @@ def status_note(feed: Feed, now: float, *, is_connected: bool) -> Text | None:
         return Text("not connected, trying again", style="bold red")
     age = feed.age(now)
     if age is None:
-        return Text(f"waiting for {topics.PUBLISHERS}", style="yellow")
+        return Text("waiting for the first report", style="yellow")
     if age > STALE_AFTER:
         return Text(f"the last report is {age:.0f} s old", style="yellow")
+    if topics.PUBLISHERS not in feed.documents:
+        return Text("no report on publishers: is back-off switched off?", style="yellow")
     return None
 
 
@@ -68,6 +70,7 @@ def headline(feed: Feed) -> Text:
     state = printable(str(load.get("state", "?")))
     memory = feed.number(topics.MEMORY)
     fields = [
+        ("wait", _amount(load.get("wait_ms"), "{:,.1f} ms")),
         ("lag", _amount(load.get("lag_ms"), "{:,.1f} ms")),
         ("connections", _amount(feed.number(topics.CONNECTED), "{:,.0f}")),
         ("in", _amount(feed.rate(topics.RECEIVED), "{:,.1f}/s")),

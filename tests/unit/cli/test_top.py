@@ -14,6 +14,7 @@ from tidegate.cli.top_view import headline, publisher_table, queue_table, screen
 LOAD = {
     "state": "HIGH",
     "lag_ms": 12.34,
+    "wait_ms": 4.0,
     "memory_share": 0.5,
     "queue_share": 0.25,
     "waiting": 3,
@@ -194,7 +195,7 @@ def test_a_report_that_is_no_report_leaves_the_last_one(payload: bytes) -> None:
     feed = feed_of(publishers=[publisher("meter")])
     feed.take(topics.PUBLISHERS, payload, 200.0)
     assert [row.client for row in feed.publishers] == ["meter"]
-    assert feed.age(200.0) == 100.0
+    assert feed.arrived[topics.PUBLISHERS] == 100.0
 
 
 @pytest.mark.parametrize(
@@ -213,4 +214,6 @@ def test_the_note_says_what_is_wrong_with_the_picture() -> None:
     assert status_note(feed, 100.5, is_connected=True) is None
     assert "not connected, trying again" in str(status_note(feed, 100.5, is_connected=False))
     assert "30 s old" in str(status_note(feed, 130.0, is_connected=True))
-    assert topics.PUBLISHERS in str(status_note(Feed(), 0.0, is_connected=True))
+    assert "waiting" in str(status_note(Feed(), 0.0, is_connected=True))
+    del feed.documents[topics.PUBLISHERS]
+    assert "back-off" in str(status_note(feed, 100.5, is_connected=True))
