@@ -1,0 +1,34 @@
+"""The page about monitoring keeps up with the code."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from tidegate.broker.metrics import COUNTERS, GAUGES
+from tidegate.cli import top_feed as topics
+from tidegate.cli.top_feed import Sort
+
+PAGE = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding="utf-8")
+
+
+def test_every_metric_is_on_the_page() -> None:
+    wanted = {f"tidegate_{name.removesuffix('_total')}_total" for name in COUNTERS}
+    wanted |= {f"tidegate_{name}" for name in GAUGES}
+    assert wanted - set(re.findall(r"tidegate_\w+", PAGE)) == set()
+
+
+def test_no_metric_on_the_page_is_made_up() -> None:
+    known = {f"tidegate_{name.removesuffix('_total')}_total" for name in COUNTERS}
+    known |= {f"tidegate_{name}" for name in GAUGES}
+    known |= {"tidegate_closes_total", "tidegate_node", "tidegate_publishers"}
+    known |= {"tidegate_publisher_rate", "tidegate_publisher_trained_rate"}
+    assert set(re.findall(r"tidegate_\w+", PAGE)) - known == set()
+
+
+def test_every_order_and_every_field_that_top_reads_is_on_the_page() -> None:
+    assert f"--sort {'|'.join(Sort)}" in PAGE
+    renamed = {"class_name": "class", "is_connected": "connected", "messages": "queued_messages"}
+    renamed |= {"size_bytes": "queued_bytes"}
+    for row in (topics.Publisher, topics.Queue):
+        for field in dataclasses.fields(row):
+            assert f"`{renamed.get(field.name, field.name)}`" in PAGE
