@@ -24,6 +24,7 @@ COMMANDS = {
     "sub": "sub",
     "top": "top",
     "bench": "bench",
+    "lab": "lab",
     "passwd": "passwd",
     "store": "store",
     "check-config": "check_config",

@@ -114,7 +114,9 @@ class BrokerProcess:
                     hint = next((line for line in said if line.startswith("hint:")), "").removeprefix(
                         "hint: "
                     )
-                    raise LabError(f"{self.name} does not accept connections: {said[0]}", hint) from None
+                    raise LabError(
+                        f"{self.name} does not accept connections: {_essence(said)}", hint
+                    ) from None
                 time.sleep(0.02)
 
     def logged(self) -> str:
@@ -137,6 +139,11 @@ class BrokerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _essence(lines: list[str]) -> str:
+    """The line that says what is wrong: a traceback ends with it, everything else begins with it."""
+    return lines[-1] if lines[0].startswith("Traceback") else lines[0]
 
 
 def mosquitto_program() -> str:

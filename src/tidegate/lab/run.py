@@ -57,9 +57,9 @@ def _compact(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity; what is not finite is unknown there. Ten digits are more than any of this is worth."""
+    """JSON has no infinity; what is not finite is unknown there. Seven digits are more than any of this is worth."""
     if isinstance(value, float):
-        return float(f"{value:.10g}") if math.isfinite(value) else None
+        return float(f"{value:.7g}") if math.isfinite(value) else None
     if isinstance(value, dict):
         return {str(name): _finite(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

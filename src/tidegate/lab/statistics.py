@@ -50,6 +50,22 @@ def summarise(values: Iterable[float]) -> dict[str, Any]:
     return {"mean": fmean(known), "half_width": width, "min": min(known), "max": max(known), "n": len(known)}
 
 
+def columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Values of every seed by name: the same as a list of records, in a fraction of the space."""
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def summarise_all(
+    rows: Sequence[dict[str, Any]], *, without: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """The summary of each name; what is None in a seed is left out of it."""
+    return {
+        name: summarise(value for value in values if value is not None)
+        for name, values in columns(rows).items()
+        if name not in without
+    }
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """Nearest rank; `share` 0.99 for the 99th. Raises ValueError if there are no values."""
     if not values:

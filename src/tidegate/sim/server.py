@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -55,6 +55,10 @@ class Server(Generic[T]):
     def __len__(self) -> int:
         """How many wait, without those in service."""
         return len(self._waiting)
+
+    def waiting(self) -> Iterator[T]:
+        """What waits, in no particular order."""
+        return (item for _, _, item in self._waiting)
 
     def submit(self, item: T) -> None:
         self._number += 1

@@ -16,7 +16,7 @@ from tidegate.lab.backoff import detection_page
 from tidegate.lab.backoff.attacks import ATTACKS, attack
 from tidegate.lab.backoff.quality import DETECTABLE, Quality, measure, train
 from tidegate.lab.experiment import Context, Experiment, Part
-from tidegate.lab.statistics import summarise
+from tidegate.lab.statistics import columns, summarise_all
 from tidegate.sim.workloads import FAMILIES, drift
 
 FIRST_SEED = 300_000  # no setting was chosen on these
@@ -106,16 +106,16 @@ def run(context: Context) -> dict[str, Any]:
         seeds = [
             {"seed": seed, **_one(variant, family, seed)} for seed in range(FIRST_SEED, FIRST_SEED + count)
         ]
-        summary.append({"variant": variant, "family": family, **_summary(seeds)})
-        values.append({"variant": variant, "family": family, "seeds": seeds})
+        summary.append({"variant": variant, "family": family, **summarise_all(seeds, without=("seed",))})
+        values.append({"variant": variant, "family": family, "seeds": columns(seeds)})
     trials = [(variant, kind) for variant in ("paper", "paper, margin 1.5", "adaptive") for kind in ATTACKS]
     for variant, kind in context.follow("e1.4 attacks", trials):
         seeds = [
             {"seed": seed, **attack(kind, VARIANTS[variant], seed)}
             for seed in range(FIRST_SEED, FIRST_SEED + attack_seeds)
         ]
-        summary.append({"variant": variant, "family": kind, **_summary(seeds)})
-        values.append({"variant": variant, "family": kind, "seeds": seeds})
+        summary.append({"variant": variant, "family": kind, **summarise_all(seeds, without=("seed",))})
+        values.append({"variant": variant, "family": kind, "seeds": columns(seeds)})
     return {
         "parameters": {
             "families": families,
@@ -131,11 +131,6 @@ def run(context: Context) -> dict[str, Any]:
         "summary": summary,
         "seeds": values,
     }
-
-
-def _summary(seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    names = [name for name in seeds[0] if name != "seed"]
-    return {name: summarise(seed[name] for seed in seeds if seed[name] is not None) for name in names}
 
 
 EXPERIMENT = Experiment(

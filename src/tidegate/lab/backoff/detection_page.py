@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 # A bare comparison flags half of any symmetric jitter; 1 - (n/(n+1))^n with n = 3 intervals of a Poisson stream.
 THEORY = {"jitter 5 %": 0.5, "jitter 20 %": 0.5, "Poisson": 1 - (3 / 4) ** 3}
 AIM_FAMILIES = ("constant", "jitter 5 %", "jitter 20 %", "Poisson")
+NOTE = (
+    "A message after the speed-up counts as guilty as soon as an ideal test could know; the numbers are in the "
+    "parameters. Precision is not defined where nothing is marked."
+)
 HOLD_NOTE = (
     "Load HIGH and no floor rate, at one message a second. Holds of more than a second on average, at that rate, are a "
     "queue that never empties."
@@ -101,10 +105,7 @@ def present(report: dict[str, Any]) -> Presentation:
                 draw=lambda canvas: _draw(canvas, rows, families),
             )
         ],
-        notes=[
-            "A message after the speed-up counts as guilty as soon as an ideal test could know; the numbers are in "
-            + "the parameters. Precision is not defined where nothing is marked.",
-        ],
+        notes=[NOTE],
     )
 
 

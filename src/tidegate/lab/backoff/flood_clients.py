@@ -1,8 +1,8 @@
 """Clients of the flood experiment, each kind in a process of its own: `python -m tidegate.lab.backoff.flood_clients`.
 
 `flooders` send as fast as their sockets take it, ping all the while, and drain what one subscriber gets of it.
-`sensors` send one small QoS 1 message a second each, spread evenly; one subscriber notes when each arrives. Both print one JSON
-line. The sensors' process says `ready` first, so that nothing is measured before everybody is connected.
+`sensors` send one small QoS 1 message a second each, spread evenly; one subscriber notes when each arrives.
+Both print one JSON line. The sensors' process says `ready` first, so that nothing is measured before everybody is connected.
 """
 
 from __future__ import annotations
