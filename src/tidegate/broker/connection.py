@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
         core = self.core
         if self.read_epoch != core.index.epoch:
             self._refresh_routes()
-        routes = self.routes
+        routes = {} if self.late_until else self.routes  # the short ways hand on at once
         v5 = self.v5
         size = len(data)
         pos = 0
@@ -526,7 +526,7 @@ class Connection(asyncio.Protocol):
         """Hand the next message on so much later, and behind those that are late already."""
         now = self.core.now()
         self.late_until = (
-            max(self.late_until, now + seconds) if seconds > 0.0 or self.late_until > now else 0.0
+            max(self.late_until, now + seconds) if seconds > 0.0 or self.late_bytes else 0.0
         )
 
     def first_topic(self) -> str:
