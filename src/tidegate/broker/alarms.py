@@ -11,6 +11,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Alarms:
 
     def _fire(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = monotonic()
         for _ in range(1_000):  # bound the turn
             if not self._heap or self._heap[0].when > now:
                 break

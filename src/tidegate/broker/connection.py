@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
+from tidegate.broker.lanes import SLICE
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.mqtt.codes import LEGAL, ReasonCode
@@ -178,6 +179,7 @@ class Connection(asyncio.Protocol):
         if core.lanes.is_open and data[0] >> 4 == PacketType.PUBLISH and self.held is None:
             self.more = data
             core.lanes.put(self)
+            self.set_reading(False)  # else the loop reads on, up to 8 MB, before anybody else has its turn
             return
         if len(data) > TURN_BYTES:
             self.more = data
@@ -202,10 +204,13 @@ class Connection(asyncio.Protocol):
         left = self._consume(data)
         count = counters.publish_received - before
         if count:
+            now = self.last_seen
             publisher = self.publisher or gate.open(self)
-            seconds = publisher.observe(self.last_seen, count, len(data))
+            seconds = publisher.observe(now, count, len(data))
             if seconds > 0.0:
                 gate.hold(self, seconds)
+            if now - core.turn_began > SLICE:
+                core.lanes.is_open = True  # a turn must not grow with the number of publishers
         return left
 
     def _is_choked(self) -> bool:

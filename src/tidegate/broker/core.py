@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from math import inf
 from random import Random
+from time import monotonic
 from typing import Any, TypeVar
 
 from tidegate import flow
@@ -74,7 +75,9 @@ class Core:
     ) -> None:
         flow_settings = flow_settings or FlowSettings()
         self.loop = loop
-        self.now: Callable[[], float] = loop.time
+        self.now: Callable[[], float] = (
+            monotonic  # the clock of the loop, but uvloop's own tells only milliseconds
+        )
         self.limits = limits
         self.features = features
         self.hooks = hooks
@@ -166,7 +169,7 @@ class Core:
         self.counters.bytes_sent += sent
         if self.turn_began:
             now = self.now()
-            is_late = self.meter.turn(now - self.turn_began)
+            is_late = self.meter.turn(now, now - self.turn_began)
             self.turn_began = 0.0
             if is_late:
                 self.measure_load(now)

@@ -167,7 +167,7 @@ class Gate:
         return self.priority.rank(conn.publisher.key)
 
     def _update_rank(self, publisher: Publisher) -> None:
-        rate = publisher.trained_rate
+        rate = publisher.likely_rate
         known = self._rates.get(publisher.key, -1.0)
         if known < 0.0 or not rate / RERANK <= known <= rate * RERANK:
             self._rates[publisher.key] = rate

@@ -2,7 +2,7 @@
 
 While the loop keeps up, a chunk is handled where it arrives. Under load it waits here until the end of the turn, and
 the most urgent are served first: rare senders before fast ones, with ageing (`flow/priority`). A connection has at most
-one chunk here and is not read while it waits longer than a turn, so memory is bounded by the number of connections.
+one chunk here and is not read while it waits, so memory is bounded by the number of connections.
 Acknowledgements, PINGREQ and subscriptions do not pass through here.
 """
 
@@ -56,9 +56,6 @@ class Lanes:
             conn.serve()
             now = core.now()
         core.flush()
-        if heap:
-            for _, _, conn in heap:
-                conn.set_reading(False)
-            if not self._is_scheduled:
-                self._is_scheduled = True
-                core.loop.call_soon(self._serve)
+        if heap and not self._is_scheduled:
+            self._is_scheduled = True
+            core.loop.call_soon(self._serve)

@@ -14,34 +14,53 @@ from tidegate.flow.backoff import Load
 # Over this share of what a queue or the memory may hold, the load is HIGH, and OVERLOAD.
 HIGH_SHARE = 0.5
 OVERLOAD_SHARE = 0.8
-WINDOW = 0.25  # seconds that a wait is averaged over
+WINDOW = 0.25  # seconds that a wait is averaged over,
+ALARM_WINDOW = 0.05  # and that are enough to raise the state
 LONGEST_TURN = 1.0  # seconds; a suspended machine is no load
 
 
 class LoadMeter:
     """Fed with turns and shares; `state` rises at once and falls after `calm` seconds."""
 
-    __slots__ = ("_began", "_calm_since", "_limits", "_squares", "_trigger", "state", "wait")
+    __slots__ = (
+        "_alarm_began",
+        "_alarm_squares",
+        "_began",
+        "_calm_peak",
+        "_calm_since",
+        "_limits",
+        "_squares",
+        "state",
+        "wait",
+    )
 
     def __init__(self, limits: LoadLimits, now: float) -> None:
         self._limits = limits
         self._began = now
         self._calm_since = now
+        self._calm_peak = Load.LOW  # highest since then
         self._squares = 0.0
-        # Squares that make the window HIGH, whatever comes in the rest of it.
-        self._trigger = 2.0 * WINDOW * limits.high_wait
+        self._alarm_began = now
+        self._alarm_squares = 0.0
         self.wait = 0.0  # seconds, of the last whole window
         self.state = Load.LOW
 
-    def turn(self, length: float) -> bool:
-        """A turn took so many seconds. True if the state should be looked at before the window ends."""
-        self._squares += length * length if length < LONGEST_TURN else LONGEST_TURN
-        return self._squares > self._trigger and self.state is Load.LOW
+    def turn(self, now: float, length: float) -> bool:
+        """A turn that ended now took so many seconds. True if the state should be looked at before the window ends."""
+        square = length * length if length < LONGEST_TURN else LONGEST_TURN
+        self._squares += square
+        if now - self._alarm_began > ALARM_WINDOW:
+            self._alarm_began = now
+            self._alarm_squares = 0.0
+        self._alarm_squares += square
+        return self._alarm_squares > 2.0 * ALARM_WINDOW * self._limits.high_wait and self.state is Load.LOW
 
     def update(self, now: float, share: float) -> Load:
         """Look at the state; `share` is how full the fullest of queues and memory is, 0 to 1."""
         elapsed = now - self._began
         wait = self._squares / (2.0 * max(elapsed, WINDOW))
+        if now - self._alarm_began <= ALARM_WINDOW:  # an older one is history, and an idle node measures no new one
+            wait = max(wait, self._alarm_squares / (2.0 * ALARM_WINDOW))
         if elapsed >= WINDOW:
             self.wait = wait
             self._squares = 0.0
@@ -50,8 +69,13 @@ class LoadMeter:
         if found >= self.state:
             self.state = found
             self._calm_since = now
-        elif now - self._calm_since >= self._limits.calm:
-            self.state = found
+            self._calm_peak = Load.LOW
+            return found
+        self._calm_peak = max(self._calm_peak, found)
+        if now - self._calm_since >= self._limits.calm:
+            self.state = self._calm_peak  # a quiet moment at the end does not make all of it quiet
+            self._calm_since = now
+            self._calm_peak = Load.LOW
         return self.state
 
     def _judge(self, wait: float, share: float) -> Load:

@@ -34,7 +34,6 @@ Released = tuple[int, int, int]
 RELEASED = 3  # stands where a delivery has its QoS
 
 RELIEF_BYTES = 131_072  # written at once to a client that has read again
-RELIEF_PARTS = 4  # in one turn
 LARGE = 16_384  # bytes of a payload from which messages in flight are bounded by bytes, too
 FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
 NEVER = 4_294_967_295  # [MQTT5-3.1.2.11.2]: a session expiry interval that means no expiry
@@ -392,13 +391,7 @@ class Session:
             return
         self.deaf = False
         backlog = self.backlog
-        parts = 0
-        while backlog:
-            if conn in self.core.blocked:
-                return  # the socket is full again
-            if parts == RELIEF_PARTS:
-                self.core.loop.call_soon(self.relieve)
-                return
+        if backlog:
             size = 0
             part: list[bytes] = []
             while backlog and size < RELIEF_BYTES:
@@ -410,7 +403,11 @@ class Session:
             self.core.queued_bytes -= size
             self.core.counters.bytes_sent += size
             conn.transport.write(b"".join(part))
-            parts += 1
+            if conn in self.core.blocked:
+                return  # the socket is full again
+            if backlog:
+                self.core.loop.call_soon(self.relieve)  # others have their turn first
+                return
         self.backlog = None
         if conn in self.core.blocked:
             return

@@ -102,6 +102,10 @@ class Publisher(Protocol):
         """Messages per second that are normal for it; 0 while that is unknown."""
 
     @property
+    def likely_rate(self) -> float:
+        """The trained rate, or while that is unknown a first guess; 0 without any."""
+
+    @property
     def is_suspicious(self) -> bool:
         """Whether the last message observed was one too many."""
 

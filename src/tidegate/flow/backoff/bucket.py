@@ -112,6 +112,10 @@ class AdaptivePublisher:
         return 1.0 / self._trained_gap if self._trained_gap > 0.0 else 0.0
 
     @property
+    def likely_rate(self) -> float:
+        return self.trained_rate if self._training is None else self._training.first_guess()
+
+    @property
     def is_suspicious(self) -> bool:
         return self._training is None and (self._level > self._depth or self._refused_at == self._last)
 
@@ -354,8 +358,7 @@ class AdaptivePublisher:
         gap = self._gap
         if self._training is not None:
             state = State.TRAINING
-            guess = self._training.first_guess()
-            gap = 1.0 / guess if guess > 0.0 else 0.0
+            gap = 1.0 / self.likely_rate if self.likely_rate > 0.0 else 0.0
         elif is_held:
             state = State.HELD
         elif self._level - silence * self._drain > self._depth:

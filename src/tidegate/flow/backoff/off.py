@@ -40,6 +40,10 @@ class FreePublisher:
         return 0.0
 
     @property
+    def likely_rate(self) -> float:
+        return 0.0
+
+    @property
     def is_suspicious(self) -> bool:
         return False
 

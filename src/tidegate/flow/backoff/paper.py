@@ -88,6 +88,10 @@ class PaperPublisher:
         return self.fr_avg
 
     @property
+    def likely_rate(self) -> float:
+        return self.fr_avg  # the paper ranks who is not trained in the middle
+
+    @property
     def is_suspicious(self) -> bool:
         return self.d_f > 0.0
 

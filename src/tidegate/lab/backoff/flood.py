@@ -40,7 +40,7 @@ BROKERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tidegate, gate off": ("tidegate", ("backoff.policy=off", "priority.policy=off")),
     "mosquitto": (MOSQUITTO, ()),
 }
-CLIENTS = [sys.executable, "-m", "tidegate.lab.backoff.flood_clients"]
+MAIN = "import sys; from tidegate.lab.backoff.flood_clients import main; main(sys.argv[1:])"
 
 
 def measure(
@@ -92,7 +92,7 @@ def measure(
 
 
 def _start(role: str, port: str, count: int, seconds: float, option: int) -> subprocess.Popen[str]:
-    command = [*CLIENTS, role, port, str(count), str(seconds), str(option)]
+    command = [sys.executable, "-c", MAIN, role, port, str(count), str(seconds), str(option)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

@@ -1,8 +1,8 @@
-"""Clients of the flood experiment, each kind in a process of its own: `python -m tidegate.lab.backoff.flood_clients`.
+"""Clients of the flood experiment, each kind in a process of its own.
 
 `flooders` send as fast as their sockets take it, ping all the while, and drain what one subscriber gets of it.
 `sensors` send one small QoS 1 message a second each, spread evenly; one subscriber notes when each arrives.
-Both print one JSON line. The sensors' process says `ready` first, so that nothing is measured before everybody is connected.
+Both print one JSON line. The sensors' process says `ready` first: nothing is measured before everybody is connected.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import selectors
 import socket
 import struct
-import sys
 import time
 from dataclasses import dataclass, field
 from random import Random
@@ -133,11 +132,11 @@ def flood(port: int, count: int, seconds: float, qos: int) -> dict[str, object]:
     began = now = time.monotonic()
     while now < began + seconds and any(each.is_open for each in flooders.values()):
         for key, events in selector.select(0.05):
-            sock = key.fileobj
-            assert isinstance(sock, socket.socket)
-            flooder = flooders.get(sock)
+            source = key.fileobj
+            assert isinstance(source, socket.socket)
+            flooder = flooders.get(source)
             if flooder is None:
-                drained += len(_receive(sock))
+                drained += len(_receive(source))
                 continue
             if events & selectors.EVENT_READ:
                 flooder.on_readable(now)
@@ -147,9 +146,9 @@ def flood(port: int, count: int, seconds: float, qos: int) -> dict[str, object]:
             if len(flooder.left) or flooder.may_send() or now >= flooder.next_ping:
                 wanted |= selectors.EVENT_WRITE
             if not flooder.is_open:
-                selector.unregister(sock)
+                selector.unregister(source)
             elif wanted != key.events:
-                selector.modify(sock, wanted)
+                selector.modify(source, wanted)
         now = time.monotonic()
     every = list(flooders.values())
     for sock in (drain, *flooders):
@@ -210,10 +209,10 @@ def sense(port: int, count: int, seconds: float, seed: int) -> dict[str, object]
             at = (at + 1) % count
         wait = max(0.0, min(0.1, due[at][0] - time.monotonic())) if now < end else 0.1
         for key, _ in selector.select(wait):
-            sock = key.fileobj
-            assert isinstance(sock, socket.socket)
-            data = _receive(sock)
-            if sock is not reader:
+            source = key.fileobj
+            assert isinstance(source, socket.socket)
+            data = _receive(source)
+            if source is not reader:
                 acknowledged += len(data) // 4
                 continue
             arrived = time.monotonic_ns()
@@ -245,7 +244,3 @@ def main(arguments: list[str]) -> None:
     role, port, count, seconds, option = arguments
     work = flood if role == "flooders" else sense
     print(json.dumps(work(int(port), int(count), float(seconds), int(option))), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
