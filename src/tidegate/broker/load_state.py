@@ -8,6 +8,8 @@ they take to the flush at their end, two clock reads a turn.
 
 from __future__ import annotations
 
+from math import inf
+
 from tidegate.broker.flow_settings import LoadLimits
 from tidegate.flow.backoff import Load
 
@@ -26,9 +28,9 @@ class LoadMeter:
         "_alarm_began",
         "_alarm_squares",
         "_began",
-        "_calm_peak",
-        "_calm_since",
+        "_high_at",
         "_limits",
+        "_overload_at",
         "_squares",
         "state",
         "wait",
@@ -37,8 +39,7 @@ class LoadMeter:
     def __init__(self, limits: LoadLimits, now: float) -> None:
         self._limits = limits
         self._began = now
-        self._calm_since = now
-        self._calm_peak = Load.LOW  # highest since then
+        self._high_at = self._overload_at = -inf  # when the state was last found to be so, or higher
         self._squares = 0.0
         self._alarm_began = now
         self._alarm_squares = 0.0
@@ -59,23 +60,24 @@ class LoadMeter:
         """Look at the state; `share` is how full the fullest of queues and memory is, 0 to 1."""
         elapsed = now - self._began
         wait = self._squares / (2.0 * max(elapsed, WINDOW))
-        if now - self._alarm_began <= ALARM_WINDOW:  # an older one is history, and an idle node measures no new one
+        # An older alarm is history; an idle node measures no new one.
+        if now - self._alarm_began <= ALARM_WINDOW:
             wait = max(wait, self._alarm_squares / (2.0 * ALARM_WINDOW))
         if elapsed >= WINDOW:
             self.wait = wait
             self._squares = 0.0
             self._began = now
         found = self._judge(wait, share)
-        if found >= self.state:
-            self.state = found
-            self._calm_since = now
-            self._calm_peak = Load.LOW
-            return found
-        self._calm_peak = max(self._calm_peak, found)
-        if now - self._calm_since >= self._limits.calm:
-            self.state = self._calm_peak  # a quiet moment at the end does not make all of it quiet
-            self._calm_since = now
-            self._calm_peak = Load.LOW
+        if found:
+            self._high_at = now
+        if found is Load.OVERLOAD:
+            self._overload_at = now
+        # Each state lasts until it was not found for `calm`: one quiet moment does not make all of it quiet.
+        since = now - self._limits.calm
+        lasting = (
+            Load.OVERLOAD if self._overload_at > since else Load.HIGH if self._high_at > since else Load.LOW
+        )
+        self.state = max(found, lasting)
         return self.state
 
     def _judge(self, wait: float, share: float) -> Load:
