@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from tidegate.broker.store import Store, StoreSettings
 from tidegate.broker.store.recovery import open_file, restore
 from tidegate.broker.store.store import FILE_NAME
 from tidegate.broker.sys_topics import SysTopics
+from tidegate.flow.backoff import Prior
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.mqtt.topics import validate_topic_name
@@ -180,6 +181,11 @@ class Broker:
         self._flow = flow or self._flow
         if self._core is not None:
             self._core.apply(limits, features, flow)
+
+    def set_priors(self, priors: Mapping[str, Prior]) -> None:
+        """What is known of publishers before their first message, by client identifier; for those not yet known."""
+        if self.core.gate is not None:
+            self.core.gate.priors = priors
 
     def rights_changed(self) -> None:
         """Forget cached rights: every later PUBLISH and delivery asks the authoriser again."""
