@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidegate.broker")
 
 TURN_BYTES = 65_536  # about 700 small packets, 1 ms
+LONG_RUN = 16  # packets of one head after which looking at columns instead is cheaper
 ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
 ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
 MAX_UNSENT = 4_096  # acknowledgements and the like that wait for a full socket
@@ -365,6 +366,11 @@ class Connection(asyncio.Protocol):
                                 last = size - step
                                 extra = 1
                                 while pos <= last and data.startswith(head, pos):
+                                    if extra == LONG_RUN:
+                                        alike = holding.run_length(data, pos, len(head), step)
+                                        pos += alike * step
+                                        extra += alike
+                                        break
                                     pos += step
                                     extra += 1
                                 run_count += extra
