@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.broker.flow_settings import PriorityClass
 from tidegate.broker.settings import Features, Limits, QueueFull
 from tidegate.settings import (
     ListenerSettings,
@@ -475,8 +476,9 @@ def test_given_keys_tell_decisions_from_defaults(written) -> None:
 
 
 def test_every_known_key_can_be_set_to_its_default_as_text() -> None:
+    usual = Settings(classes=(PriorityClass(topic_filter="a/#"),))
     for key in known_keys():
-        value: object = Settings()
+        value: object = usual
         for part in key.split("."):
             value = value[int(part)] if isinstance(value, tuple) else getattr(value, part)
         text = (
@@ -488,7 +490,40 @@ def test_every_known_key_can_be_set_to_its_default_as_text() -> None:
             if isinstance(value, tuple)
             else str(value)
         )
-        assert load_settings(None, [f"{key}={text}"]) == Settings(), key
+        assert load_settings(None, ["classes.0.topic_filter=a/#", f"{key}={text}"]) == usual, key
+
+
+def test_classes_of_priority_are_tables_of_their_own(written) -> None:
+    text = """
+    [[classes]]
+    name = "alarms"
+    topic_filter = "alarm/#"
+    band = "urgent"
+
+    [[classes]]
+    user = "loader"
+    band = "bulk"
+    limit = 2000
+    """
+    alarms, loader = load_settings(written(text)).classes
+    assert (alarms.name, alarms.topic_filter, alarms.band) == ("alarms", "alarm/#", "urgent")
+    assert (loader.user, loader.band, loader.limit) == ("loader", "bulk", 2000.0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["classes.0.band=urgent", "classes.0.topic_filter=a/#/b", "classes.1.user=x", "classes.0.name=x"],
+)
+def test_a_class_that_means_nothing_is_refused(given: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, [given])
+    assert caught.value.key.startswith("classes.")
+
+
+def test_a_class_by_topic_has_no_limit() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, ["classes.0.topic_filter=a", "classes.0.limit=5"])
+    assert caught.value.key == "classes.0.limit"
 
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

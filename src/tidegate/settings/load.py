@@ -115,12 +115,7 @@ def _leaves(table: Mapping[str, Any], origin: str, folder: Path) -> Tree:
     for key, value in table.items():
         if isinstance(value, dict):
             tree[key] = _leaves(value, origin, folder)
-        elif (
-            key in LISTS
-            and isinstance(value, list)
-            and value
-            and all(isinstance(item, dict) for item in value)
-        ):
+        elif key in LISTS and isinstance(value, list) and all(isinstance(item, dict) for item in value):
             tree[key] = [_leaves(_anchored(item, folder), origin, folder) for item in value]
         else:
             tree[key] = Given(value, origin)
