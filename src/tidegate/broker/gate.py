@@ -23,6 +23,7 @@ from tidegate.broker.flow_settings import FlowSettings
 from tidegate.flow.backoff import IdentityTable, Load, Mode, Prior, Publisher
 from tidegate.flow.backoff.base import BackoffPolicy
 from tidegate.flow.priority import AgeingPriority, Band, Classes, PriorityPolicy, Rule
+from tidegate.mqtt.errors import MQTTError
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
@@ -175,7 +176,10 @@ class Gate:
 
     def _band(self, conn: Connection) -> Band | None:
         """The class of a chunk is that of its first message."""
-        topic = conn.first_topic()
+        try:
+            topic = conn.first_topic()
+        except MQTTError:
+            return None  # whoever handles the chunk says what is wrong with it
         at = (topic, conn.username or "", conn.listener.name)
         if at not in self._bands:
             if len(self._bands) >= MAX_CACHED_BANDS:
