@@ -10,7 +10,7 @@ READY   := $(VENV)/.ready
 INTEROP := tests/interop/node_modules/.ready
 SOURCES := $(wildcard src tests bench scripts)
 
-.PHONY: help run test check lint types unit bench soak docs system clean
+.PHONY: help run test check lint types unit bench lab soak docs system clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,9 @@ unit: $(READY)
 
 bench: $(READY) system  ## measure beside Mosquitto, write bench/results and bench/README.md
 	$(PYTHON) bench/run.py $(ARGS)
+
+lab: $(READY) system  ## run the papers' experiments and render results/ (ARGS="e1.1-traffic --quick")
+	$(VENV)/bin/tidegate lab run $(or $(ARGS),backoff)
 
 soak: $(READY)  ## kill a loaded broker 200 times and count what it lost (ARGS="--kills 20 --soak-seed 7")
 	$(PYTHON) -m pytest -q -s -n 0 --timeout 0 tests/crash/test_soak.py tests/crash/test_restart.py \

@@ -80,4 +80,4 @@ def show(summary: dict[str, Any] | None, form: str = "{:.3g}", scale: float = 1.
         return "–"
     mean = form.format(summary["mean"] * scale)
     width = summary.get("half_width")
-    return mean if width is None else f"{mean} ± {form.format(width * scale)}"
+    return mean if width is None else f"{mean} ± {form.replace('+', '').format(width * scale)}"

@@ -23,7 +23,7 @@ SWEEP = {"blocked": Pace.BLOCKED, "patient": Pace.PATIENT}
 
 
 def run(context: Context) -> dict[str, Any]:
-    seeds = context.number_of_seeds(40, 10)
+    seeds = context.number_of_seeds(40, 6)
     data: dict[str, Any] = {
         "parameters": {
             "publishers": list(SIZES),

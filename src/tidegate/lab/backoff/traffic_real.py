@@ -39,7 +39,7 @@ class Plan:
     """How much is run; times in seconds."""
 
     sizes: tuple[int, ...] = (10, 30)
-    seconds: float = 40.0
+    seconds: float = 30.0
     seeds: int = 2
     base: float = 0.5
 
