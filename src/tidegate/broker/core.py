@@ -54,6 +54,7 @@ from tidegate.mqtt.codes import ReasonCode
 log = logging.getLogger("tidegate.broker")
 
 REFUSAL_INTERVAL = 1.0  # seconds between two lines about refused clients
+OVERLOAD_ADMISSION = 0.25  # share of `connection_rate` that is admitted in OVERLOAD
 TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while there is too little
 LOST_PER_TURN = 100  # ended connections that are cleaned up before others get their turn
 T = TypeVar("T")
@@ -514,11 +515,17 @@ class Core:
         if self.gate is not None:
             self.gate.follow(state, now)
         if state is not before:
+            self._pace_admission()
             self.on_load_changed()
             log.info(
                 "load changed",
                 extra={"from": before.name, "to": state.name, "wait_ms": round(self.meter.wait * 1e3, 2)},
             )
+
+    def _pace_admission(self) -> None:
+        """New clients come more slowly while those that are there have to wait."""
+        rate = self.limits.connection_rate
+        self.admitter.rate = rate * OVERLOAD_ADMISSION if self.meter.state is Load.OVERLOAD else rate
 
     def load(self) -> dict[str, Any]:
         """The state and what it comes from."""
@@ -627,7 +634,7 @@ class Core:
         self.limits = limits
         self.features = features
         self.retained.capacity = limits.max_retained
-        self.admitter.rate = limits.connection_rate
+        self._pace_admission()
         self.admitter.max_wait = limits.connection_wait
         self.admitter.address_rate = limits.address_connection_rate
         self.admitter.address_connections = limits.max_address_connections
