@@ -226,6 +226,7 @@ class Connection(asyncio.Protocol):
         if (
             self.need
             or self.held is not None
+            or self.late_until
             or core.publish_observers
             or core.authorise is not None
             or (gate is not None and gate.is_per_message)
@@ -304,6 +305,11 @@ class Connection(asyncio.Protocol):
             self.more is None
             and not self._is_choked()
             and (self.held_bytes + self.late_bytes <= self.core.limits.max_held_bytes or self.sweep_left > 0)
+            and not (
+                self.waits_for is self.core.gate
+                and self.held
+                and self.held[-1][0] >> 4 == PacketType.DISCONNECT
+            )
         ):
             self.set_reading(True)
 
@@ -536,9 +542,7 @@ class Connection(asyncio.Protocol):
     def postpone(self, seconds: float) -> None:
         """Hand the next message on so much later, and behind those that are late already."""
         now = self.core.now()
-        self.late_until = (
-            max(self.late_until, now + seconds) if seconds > 0.0 or self.late_bytes else 0.0
-        )
+        self.late_until = max(self.late_until, now + seconds) if seconds > 0.0 or self.late_bytes else 0.0
 
     def first_topic(self) -> str:
         """Of the chunk that waits in `more`; empty if it does not begin with a PUBLISH that has one."""

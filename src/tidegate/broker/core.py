@@ -556,6 +556,8 @@ class Core:
         def hand_on() -> None:
             self.late.pop(alarm, None)
             conn.late_bytes -= size
+            if not conn.late_bytes:
+                conn.late_until = 0.0
             if message.retain:
                 self.retained.keep(message)
             distribute(self, message, self.index.route(message.topic), conn.session)

@@ -26,6 +26,7 @@ from tidegate.flow.priority import AgeingPriority, Band, Classes, PriorityPolicy
 from tidegate.mqtt.errors import MQTTError
 
 if TYPE_CHECKING:
+    from tidegate.broker.alarms import Alarm
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
 
@@ -52,7 +53,8 @@ class Gate:
         self._rates: dict[Hashable, float] = {}  # as the order of service knows them
         self._table = IdentityTable(self.policy)
         self._calm_since = core.now()
-        self.waiters: dict[Connection, None] | None = None  # publishers that are held
+        self.waiters: dict[Connection, None] | None = None  # publishers that are held, and
+        self._alarms: dict[Connection, Alarm] = {}  # what ends it
         self.holds = 0
         self.held_seconds = 0.0
         self.refused = 0  # messages
@@ -78,6 +80,7 @@ class Gate:
         return publisher
 
     def close(self, conn: Connection) -> None:
+        self._core.alarms.cancel(self._alarms.pop(conn, None))
         publisher = conn.publisher
         if publisher is None:
             return
@@ -111,9 +114,10 @@ class Gate:
         self.held_seconds += seconds
         conn.hold()
         conn.wait_for(self)
-        self._core.alarms.at(self._core.now() + seconds, partial(self._release, conn))
+        self._alarms[conn] = self._core.alarms.at(self._core.now() + seconds, partial(self._release, conn))
 
     def _release(self, conn: Connection) -> None:
+        self._alarms.pop(conn, None)
         if conn.waits_for is self:
             assert self.waiters is not None
             self.waiters.pop(conn, None)
@@ -122,6 +126,7 @@ class Gate:
     def release_all(self) -> None:
         waiters, self.waiters = self.waiters, None
         for conn in waiters or ():
+            self._core.alarms.cancel(self._alarms.pop(conn, None))
             conn.release()
 
     def statistics(self) -> dict[str, Any]:

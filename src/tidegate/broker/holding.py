@@ -62,6 +62,9 @@ def consume(conn: Connection, data: bytes) -> bytes:
                     end = pos + _alike(data, pos, body, end) * (end - pos)
                 held.append(data[pos:end])
                 conn.held_bytes += end - pos
+                if kind == PacketType.DISCONNECT and conn.waits_for is core.gate:
+                    # The client closes next: that is not seen before what it sent had its turn.
+                    conn.set_reading(False)
             else:
                 budget -= COSTS.get(kind, 5)
                 core.counters.messages_received += 1
