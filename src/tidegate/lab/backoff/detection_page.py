@@ -135,8 +135,8 @@ def _claims(rows: dict[tuple[str, str], dict[str, Any]]) -> list[Claim]:
             text="The adaptive policy marks at most 1 % of innocent messages and finds 95 % of a doubled rate "
             "(constant, jitter, Poisson)",
             paper="57.8 % marked by the published rule (Poisson)",
-            ours=f"at most {fp[worst_fp]:.2%} marked ({worst_fp}), at least {recall[worst_recall]:.1%} found "
-            f"({worst_recall})",
+            ours=f"at most {_percent(rows['adaptive', worst_fp]['false_positive_rate'])} marked ({worst_fp}), at least "
+            f"{_percent(rows['adaptive', worst_recall]['recall'])} found ({worst_recall})",
             verdict=Verdict.HOLDS if is_met else Verdict.FAILS,
             short="Innocent messages marked; doubled rate found",
         )
