@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TURN_BUDGET = 2_000
 COSTS: dict[int, int] = {PacketType.SUBSCRIBE: 50, PacketType.UNSUBSCRIBE: 30, PacketType.PINGREQ: 2}
 SWEEP_SHARE = 0.25  # of the keep-alive, after which a backlog is swept
+SWEEP_ROOM = 2  # times what is usually read ahead, for QoS 1 and 2 that a sweep meets
 SENDER_BYTES = (
     4_194_304  # what may still be on the other side: the largest send buffer that Linux gives by itself
 )
@@ -79,7 +80,7 @@ def consume(conn: Connection, data: bytes) -> bytes:
     except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
         return conn.fail_unexpectedly()
     if conn.sweep_left > 0:
-        conn.sweep_left -= size
+        conn.sweep_left = conn.sweep_left - pos if _has_room(conn) else 0
         conn.last_seen = core.now()
     if conn.held_bytes > core.limits.max_held_bytes and conn.sweep_left <= 0:
         conn.set_reading(False)
@@ -141,7 +142,14 @@ def unread_bytes(conn: Connection) -> int:
     return found
 
 
+def _has_room(conn: Connection) -> bool:
+    """What cannot be dropped is kept, within bounds: then a PINGREQ behind it has to wait, not the memory to grow."""
+    return conn.held_bytes <= SWEEP_ROOM * conn.core.limits.max_held_bytes
+
+
 def sweep(conn: Connection, unread: int) -> None:
     """Read all that the publisher sent up to now, and answer what is not a PUBLISH."""
+    if not _has_room(conn):
+        return
     conn.sweep_left = unread + SENDER_BYTES
     conn.set_reading(True)
