@@ -476,10 +476,12 @@ def test_holds_at_any_moment_lose_and_double_nothing(
         await room.settle()
         expected = [number for number, kind in enumerate(kinds) if kind in "012"]
         assert numbers(listener) == expected
-        answers: tuple[tuple[type[Puback] | type[Pubrec] | type[Suback], str], ...]
-        answers = ((Puback, "1"), (Pubrec, "2"), (Suback, "s"))
-        for answer, kind in answers:
-            identifiers = [packet.packet_identifier for packet in peer.of(answer)]
+        answers = {
+            "1": [packet.packet_identifier for packet in peer.of(Puback)],
+            "2": [packet.packet_identifier for packet in peer.of(Pubrec)],
+            "s": [packet.packet_identifier for packet in peer.of(Suback)],
+        }
+        for kind, identifiers in answers.items():
             assert identifiers == [number + 1 for number, each in enumerate(kinds) if each == kind]
         assert len(peer.of(Pingresp)) == kinds.count("p")
         assert (conn.held, conn.held_bytes, conn.more, conn.is_reading) == (None, 0, None, True)
