@@ -145,7 +145,8 @@ def _adaptive_claims(rows: Rows) -> list[Claim]:
             ours=", ".join(f"{value:.1%} ({name})" for name, value in conforming.items()),
             verdict=Verdict.HOLDS if max(conforming.values()) <= 0.01 else Verdict.FAILS,
             note="By the policer's label one in ten messages of a tenfold flood is innocent, and a policy that slows "
-            "the publisher as a whole slows that one, too. Of publishers that kept their habit (mixed) it marked "
+            "the publisher as a whole slows that one, too. This was the first label tried; the one above it was chosen "
+            "after its result was seen, so both stand here. Of publishers that kept their habit (mixed) it marked "
             f"{percent(mixed['poisson_marked'])} (Poisson) and {percent(mixed['jitter_marked'])} (jitter).",
         ),
         Claim(
