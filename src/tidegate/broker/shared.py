@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from tidegate.flow.shared import SharedPolicy
+from tidegate.flow.shared import ClientLoad, Member, SharedPolicy
 
 if TYPE_CHECKING:
     from tidegate.broker.index import Subscription
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 class SharedGroup:
     """`$share/{name}/{topic_filter}`. Members keep the order in which they joined."""
 
-    __slots__ = ("_random", "members", "name", "policy", "topic_filter")
+    __slots__ = ("_loads", "_random", "members", "name", "policy", "topic_filter")
 
     def __init__(self, name: str, topic_filter: bytes, policy: SharedPolicy, random: Random) -> None:
         self.name = name
         self.topic_filter = topic_filter
         self.policy = policy
         self.members: list[Subscription] = []
+        self._loads: tuple[Member, ...] = ()  # what the policy knows of each member, in the same order
         self._random = random
 
     def add(self, subscription: Subscription) -> None:
@@ -32,14 +33,21 @@ class SharedGroup:
                 self.members[i] = subscription
                 return
         self.members.append(subscription)
+        self._loads = (*self._loads, Member(subscription.session.client_id, ClientLoad()))
 
     def remove(self, subscription: Subscription) -> None:
-        self.members = [m for m in self.members if m.session is not subscription.session]
+        session = subscription.session
+        self._loads = tuple(
+            load for m, load in zip(self.members, self._loads, strict=True) if m.session is not session
+        )
+        self.members = [m for m in self.members if m.session is not session]
 
     def restricted(self, members: list[Subscription]) -> SharedGroup:
         """The same group, policy included, with some of its members only."""
         part = SharedGroup(self.name, self.topic_filter, self.policy, self._random)
         part.members = members
+        known = {m.session: load for m, load in zip(self.members, self._loads, strict=True)}
+        part._loads = tuple(known[m.session] for m in members)
         return part
 
     def choose(self, topic: bytes, publisher: str, now: float, qos: int) -> Subscription | None:
@@ -49,23 +57,35 @@ class SharedGroup:
         is away may still queue it.
         """
         members = self.members
-        count = len(members)
-        start = self.policy.choose(count, topic, publisher, now, self._random)
+        start = self.policy.choose(self._loads, topic, publisher, now, self._random)
         first = members[start]
         if first.session.queued and not first.session.is_full:
+            if self.policy.is_counting:
+                self._loads[start].on_sent(now)
             return first
+        found = self._walk(start, qos)
+        if found is None:
+            return None
+        if self.policy.is_counting:
+            self._loads[found].on_sent(now)
+        return members[found]
+
+    def _walk(self, start: int, qos: int) -> int | None:
+        """The first from `start` on that can take it."""
+        members = self.members
+        count = len(members)
         for i in range(start, start + count):
-            member = members[i - count if i >= count else i]
-            session = member.session
+            at = i - count if i >= count else i
+            session = members[at].session
             if session.conn is not None and not session.paused and not session.is_full:
-                return member
+                return at
         if qos == 0:
-            for member in members:
+            for at, member in enumerate(members):
                 if member.session.conn is not None:
-                    return member
+                    return at
             return None
         for i in range(start, start + count):
-            member = members[i - count if i >= count else i]
-            if not member.session.is_full:
-                return member
-        return members[start]
+            at = i - count if i >= count else i
+            if not members[at].session.is_full:
+                return at
+        return start

@@ -6,9 +6,28 @@ from typing import TypeVar
 from tidegate.errors import TidegateError
 from tidegate.flow.backoff import AdaptiveBackoff, BackoffPolicy, NoBackoff, PaperBackoff
 from tidegate.flow.priority import AgeingPriority, NoPriority, PaperPriority, PriorityPolicy
-from tidegate.flow.shared import RandomMember, RoundRobin, SharedPolicy
+from tidegate.flow.shared import (
+    EarliestFinish,
+    HashClient,
+    HashTopic,
+    LeastInflight,
+    RandomMember,
+    RoundRobin,
+    SharedPolicy,
+    Sticky,
+    Thesis,
+)
 
-SHARED: dict[str, type[SharedPolicy]] = {"round_robin": RoundRobin, "random": RandomMember}
+SHARED: dict[str, Callable[[], SharedPolicy]] = {
+    "round_robin": RoundRobin,
+    "random": RandomMember,
+    "sticky": Sticky,
+    "hash_client": HashClient,
+    "hash_topic": HashTopic,
+    "least_inflight": LeastInflight,
+    "thesis": Thesis,
+    "earliest_finish": EarliestFinish,
+}
 # A policy's parameters are its own, hence callables: the keywords are those of the class.
 BACKOFF: dict[str, Callable[..., BackoffPolicy]] = {
     "adaptive": AdaptiveBackoff,
@@ -40,8 +59,8 @@ def _find(kind: str, name: str, registry: Mapping[str, _T]) -> _T:
         raise UnknownPolicy(kind, name, list(registry)) from None
 
 
-def shared_policy(name: str) -> type[SharedPolicy]:
-    """The class of a shared-subscription policy; raises `UnknownPolicy`."""
+def shared_policy(name: str) -> Callable[[], SharedPolicy]:
+    """What makes the policy of one shared-subscription group. Raises `UnknownPolicy`."""
     return _find("shared", name, SHARED)
 
 
