@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
 from tidegate.broker.flow_settings import FlowSettings
+from tidegate.broker.holding import unread_bytes
 from tidegate.flow.backoff import IdentityTable, Load, Mode, Prior, Publisher
 from tidegate.flow.backoff.base import BackoffPolicy
 from tidegate.flow.priority import AgeingPriority, Band, Classes, PriorityPolicy, Rule
@@ -110,6 +111,8 @@ class Gate:
             return  # it waits for something else already, which slows it as well
         if conn.keep_alive:
             seconds = min(seconds, conn.keep_alive / 2.0)
+        if conn.sweep_left > 0 and not unread_bytes(conn):
+            conn.sweep_left = 0  # the backlog that was to be swept is gone: what comes now waits as usual
         self.holds += 1
         self.held_seconds += seconds
         conn.hold()

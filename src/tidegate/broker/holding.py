@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 TURN_BUDGET = 2_000
 COSTS: dict[int, int] = {PacketType.SUBSCRIBE: 50, PacketType.UNSUBSCRIBE: 30, PacketType.PINGREQ: 2}
 SWEEP_SHARE = 0.25  # of the keep-alive, after which a backlog is swept
-SWEEP_ROOM = 2  # times what is usually read ahead, for QoS 1 and 2 that a sweep meets
+SWEEP_ROOM = (
+    524_288  # bytes over what is read ahead: the chunk that went over it, and QoS 1 and 2 that a sweep meets
+)
 SENDER_BYTES = (
     4_194_304  # what may still be on the other side: the largest send buffer that Linux gives by itself
 )
@@ -144,7 +146,7 @@ def unread_bytes(conn: Connection) -> int:
 
 def _has_room(conn: Connection) -> bool:
     """What cannot be dropped is kept, within bounds: then a PINGREQ behind it has to wait, not the memory to grow."""
-    return conn.held_bytes <= SWEEP_ROOM * conn.core.limits.max_held_bytes
+    return conn.held_bytes <= conn.core.limits.max_held_bytes + SWEEP_ROOM
 
 
 def sweep(conn: Connection, unread: int) -> None:
