@@ -10,7 +10,7 @@ from tests.strategies import cut
 from tests.unit.broker.gate_room import ALWAYS, message, numbers, open_room, reader
 from tests.unit.broker.memory import Peer, Room, run
 from tidegate.broker.gate import Gate
-from tidegate.broker.holding import run_length, sweep
+from tidegate.broker.holding import SWEEP_ROOM, run_length, sweep
 from tidegate.mqtt import (
     Disconnect,
     Packet,
@@ -178,7 +178,7 @@ def test_what_a_sweep_keeps_is_bounded() -> None:
             await room.settle()
             sweep(conn, 0)  # due again and again
             await room.settle()
-            assert conn.held_bytes <= 2 * most + CHUNK_BYTES
+            assert conn.held_bytes <= most + SWEEP_ROOM + CHUNK_BYTES
         assert not conn.is_reading
         assert gate.waiters
         await room.close()
