@@ -37,7 +37,7 @@ def present(report: dict[str, Any]) -> Presentation:
             )
         )
     if report["real"]:
-        page.claims.append(_real_claim(report["real"]))
+        page.claims += _real_claims(report["real"])
         page.tables.append(_real_table(report["real"]))
     return page
 
@@ -147,20 +147,33 @@ def _table(rows: Rows, model: str) -> Table:
     )
 
 
-def _real_claim(real: list[dict[str, Any]]) -> Claim:
+def _real_claims(real: list[dict[str, Any]]) -> list[Claim]:
     rows = {row["broker"]: row for row in real}
     longest, shortest = rows["ageing"]["max"]["max"], rows["off"]["min"]["min"]
     kept = ", ".join(f"{name} {row['kept']} of {row['measured']}" for name, row in rows.items())
-    return Claim(
-        text="The same over sockets: longest with ageing at most the shortest without priority",
-        paper="max (priority) = min (original)",
-        ours=f"max {longest * 1e3:.2f} ms, min {shortest * 1e3:.2f} ms; p99 off {_ms(rows['off']['p99'])} ms, strict "
-        f"{_ms(rows['paper']['p99'])} ms, ageing {_ms(rows['ageing']['p99'])} ms, Mosquitto "
-        f"{_ms(rows['Mosquitto']['p99'])} ms",
-        verdict=Verdict.HOLDS if longest <= shortest else Verdict.FAILS,
-        note="A message costs a real broker some tens of microseconds, so what a rare sender waits for there is the "
-        f"turn of the loop in progress and the machine itself. Measurements at the right utilisation: {kept}.",
-    )
+    p99 = {name: row["p99"] for name, row in rows.items()}
+    # Shorter only if the intervals of the two do not meet.
+    gap = p99["off"]["mean"] - p99["ageing"]["mean"]
+    is_shorter = gap > (p99["off"]["half_width"] or 0.0) + (p99["ageing"]["half_width"] or 0.0)
+    return [
+        Claim(
+            text="Over sockets as well: the longest latency with ageing is at most the shortest without priority",
+            paper="max (priority) = min (original)",
+            ours=f"max {longest * 1e3:.2f} ms, min {shortest * 1e3:.2f} ms",
+            verdict=Verdict.HOLDS if longest <= shortest else Verdict.FAILS,
+        ),
+        Claim(
+            text="Over sockets, priority shortens the rare sender's 99th percentile",
+            paper="shorter, by how much is not stated",
+            ours=f"p99 off {_ms(p99['off'])} ms, strict {_ms(p99['paper'])} ms, ageing {_ms(p99['ageing'])} ms; "
+            f"Mosquitto {_ms(p99['Mosquitto'])} ms",
+            verdict=Verdict.HOLDS if is_shorter else Verdict.FAILS,
+            note="A message costs a real broker some tens of microseconds, and what was routed in one turn of the loop "
+            "leaves together at its end; so a rare sender waits for turns and for the machine, and its place within a "
+            f"turn changes little. Measurements at the right utilisation: {kept}. Each broker has its own rate, and "
+            "batching makes the same utilisation worth very different rates.",
+        ),
+    ]
 
 
 def _real_table(real: list[dict[str, Any]]) -> Table:
