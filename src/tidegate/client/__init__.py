@@ -9,6 +9,8 @@ from tidegate.client.errors import (
     NotConnected,
     NotSupported,
     OperationTimeout,
+    OutboxError,
+    OutboxFull,
     PublishRefused,
     Refused,
     ServerDisconnected,
@@ -19,15 +21,18 @@ from tidegate.client.errors import (
 )
 from tidegate.client.inbox import Messages
 from tidegate.client.limits import ServerLimits
+from tidegate.client.load_meter import Carrier, ReportOptions
 from tidegate.client.message import Message
-from tidegate.client.options import NEVER, ClientOptions
+from tidegate.client.options import NEVER, ClientOptions, WhenFull
 from tidegate.client.publishing import Acknowledgement
+from tidegate.client.redirect import TooManyRedirects
 from tidegate.mqtt.packets import Subscription, Will
 from tidegate.mqtt.properties import Property
 
 __all__ = [
     "NEVER",
     "Acknowledgement",
+    "Carrier",
     "Client",
     "ClientError",
     "ClientOptions",
@@ -39,15 +44,20 @@ __all__ = [
     "NotConnected",
     "NotSupported",
     "OperationTimeout",
+    "OutboxError",
+    "OutboxFull",
     "Property",
     "PublishRefused",
     "Refused",
+    "ReportOptions",
     "ServerDisconnected",
     "ServerLimits",
     "ServerSilent",
     "SessionLost",
     "SubscribeRefused",
     "Subscription",
+    "TooManyRedirects",
     "UnsubscribeRefused",
+    "WhenFull",
     "Will",
 ]

@@ -10,30 +10,39 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
+from tidegate.client.callbacks import Callback
 from tidegate.client.connection import Connection, State
-from tidegate.client.errors import ClientError, NoResponder, NotSupported, OperationTimeout
+from tidegate.client.deadlines import took_too_long
+from tidegate.client.errors import (
+    ClientError,
+    ConnectionLost,
+    NoResponder,
+    NotConnected,
+    NotSupported,
+    SubscribeRefused,
+)
 from tidegate.client.fields import MessageFields, message_properties
-from tidegate.client.inbox import Messages
+from tidegate.client.inbox import Inbox, Messages
 from tidegate.client.limits import ServerLimits
 from tidegate.client.message import Message
 from tidegate.client.options import ClientOptions
 from tidegate.client.publishing import SENT, Acknowledgement, Outgoing
-from tidegate.client.subscribing import Request, subscribe_packet
+from tidegate.client.subscribing import Request, TopicFilter, subscribe_packet, subscription_list
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.errors import Blame
 from tidegate.mqtt.packets import Connack, Disconnect, Publish, Subscription, Unsubscribe
 from tidegate.mqtt.properties import Properties, Property
-from tidegate.mqtt.topics import validate_topic_filter, validate_topic_name
+from tidegate.mqtt.topics import validate_topic_filter
 from tidegate.net.addresses import Endpoint, parse_address
 
 T = TypeVar("T")
 Payload: TypeAlias = bytes | bytearray | memoryview | str
-TopicFilter: TypeAlias = str | tuple[str, int] | Subscription
 UserProperties: TypeAlias = tuple[tuple[str, str], ...]
 
 _DEFAULT: Any = object()
@@ -55,7 +64,7 @@ class Client:
         self.options = replace(options or ClientOptions(), **changes)
         self._connection = Connection(self.endpoint, self.options)
         self._subscribing_to_responses = asyncio.Lock()
-        self.messages = Messages(self._connection.inbox)
+        self.messages = Messages(self._connection.routes.common, self._connection.reports)
         """What arrives, as an asynchronous iterator. It ends when this side disconnects, and raises
         `ConnectionLost` when the connection is lost for good; what had arrived before is given first."""
 
@@ -115,6 +124,13 @@ class Client:
             properties[Property.SESSION_EXPIRY_INTERVAL] = session_expiry_interval
         await self._connection.close(Disconnect(reason_code=reason_code, properties=properties), timeout)
 
+    async def wait_closed(self) -> None:
+        """Wait until this side disconnects; raises what ended the connection for good if it was not this side.
+
+        For programs that have only callbacks.
+        """
+        await self._connection.wait_ended()
+
     async def publish(
         self,
         topic: str,
@@ -127,11 +143,28 @@ class Client:
     ) -> Acknowledgement:
         """Publish and wait: at QoS 0 until the network takes it, else until the server has acknowledged.
 
-        With `reconnect` it waits through a loss of the connection, too. Raises `PublishRefused` for a reason
-        code of 0x80 or above, `NotSupported`, `OperationTimeout`, and what ended the connection.
+        With `reconnect` it waits through a loss of the connection, too. With an outbox it returns as soon as a
+        message of QoS 1 or 2 is on disk; `flush` waits for the server. Raises `PublishRefused` for a reason code of
+        0x80 or above, `NotSupported`, `OperationTimeout`, `OutboxFull`, and what ended the connection.
         """
         packet = self._publish_packet(topic, payload, qos, retain, fields)
-        return await self._within(timeout, self._publish(packet), f"to acknowledge a message to {topic!r}")
+        connection = self._connection
+        if qos == 0 or connection.outbox is not None or not connection.room.is_free:
+            if qos == 0 and not connection.must_wait:
+                connection.session.publisher.publish_qos0(packet)
+                if not connection.must_wait:
+                    return SENT
+                await self._within(timeout, connection.wait_writable(), "to take what was sent")
+                return SENT
+            return await self._within(timeout, self._publish(packet), f"to acknowledge a message to {topic!r}")
+        # The common case without the tasks and timers of the others.
+        waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
+        connection.session.publisher.publish(Outgoing(packet, waiter))
+        connection.expect_answer()
+        seconds = self.options.operation_timeout if timeout is _DEFAULT else timeout
+        if seconds is not None:
+            connection.deadlines.add(waiter, seconds, "to acknowledge a message to {!r}", topic)
+        return await waiter
 
     def publish_nowait(
         self,
@@ -145,10 +178,14 @@ class Client:
         """Publish without waiting; the future has what `publish` would return or raise.
 
         Raises `ClientError` when the message would only pile up: at QoS 0 if the network does not keep up,
-        else if `send_queue_size` is reached.
+        else if `send_queue_size`, or the outbox, is full.
         """
         packet = self._publish_packet(topic, payload, qos, retain, fields)
         connection = self._connection
+        if qos and connection.outbox is not None:
+            if not connection.outbox.make_room():
+                raise ClientError("the outbox is full", hint="await publish() instead")
+            return connection.outbox.put(packet)
         if connection.must_wait if qos == 0 else not connection.room.is_free:
             raise ClientError("no more can be sent just now", hint="await publish() instead")
         future: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
@@ -157,8 +194,12 @@ class Client:
             future.set_result(SENT)
         else:
             connection.session.publisher.publish(Outgoing(packet, future))
-            connection.update_reading()
+            connection.expect_answer()
         return future
+
+    async def flush(self, timeout: float | None = _DEFAULT) -> None:
+        """Wait until the server has acknowledged everything that was published at QoS 1 and 2."""
+        await self._within(timeout, self._connection.wait_acknowledged(), "to acknowledge what was published")
 
     async def subscribe(
         self,
@@ -169,37 +210,55 @@ class Client:
         retain_handling: int = 0,
         identifier: int | None = None,
         user_properties: UserProperties = (),
+        callback: Callback | None = None,
         timeout: float | None = _DEFAULT,
     ) -> list[int]:
         """Subscribe to filters, `(filter, qos)` pairs or `Subscription` objects; gives the QoS granted each.
 
-        The keyword arguments are for filters that come alone. Raises `SubscribeRefused` if the server refuses
-        any; the others are in effect all the same.
+        The keyword arguments are for filters that come alone. With a `callback`, a function or a coroutine function,
+        it gets what these filters match instead of `messages`, one message after another, each acknowledged when the
+        callback is done with it. Raises `SubscribeRefused` if the server refuses any; the others are in effect all
+        the same.
         """
-        subscriptions: list[Subscription] = []
-        for topic in topics:
-            if isinstance(topic, Subscription):
-                subscriptions.append(topic)
-                continue
-            topic_filter, level = (topic, qos) if isinstance(topic, str) else topic
-            subscriptions.append(
-                Subscription(
-                    topic_filter=topic_filter,
-                    qos=level,
-                    no_local=no_local,
-                    retain_as_published=retain_as_published,
-                    retain_handling=retain_handling,
-                )
-            )
+        subscriptions = subscription_list(topics, qos, no_local, retain_as_published, retain_handling)
         self._connection.check()
-        for subscription in subscriptions:
-            validate_topic_filter(subscription.topic_filter, blame=Blame.LOCAL)
-            self.limits.check_subscribe(subscription, identifier)
-        waiter: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-        packet = subscribe_packet(subscriptions, identifier, user_properties)
-        self._connection.session.requests.send(Request(packet, waiter))
-        self._connection.update_reading()
-        return await self._within(timeout, waiter, "to answer SUBSCRIBE")
+        inbox = None if callback is None else self._connection.start_callback(callback)
+        return await self._subscribe(subscriptions, inbox, identifier, user_properties, timeout)
+
+    @asynccontextmanager
+    async def subscribed(
+        self,
+        *topics: TopicFilter,
+        qos: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+        identifier: int | None = None,
+        user_properties: UserProperties = (),
+        timeout: float | None = _DEFAULT,
+    ) -> AsyncIterator[Messages]:
+        """Subscribe for the length of a block, which gets what its filters match as an iterator of its own.
+
+        At its end the subscriptions end, and what the block has not taken is acknowledged and dropped.
+        """
+        subscriptions = subscription_list(topics, qos, no_local, retain_as_published, retain_handling)
+        connection = self._connection
+        connection.check()
+        inbox = connection.new_inbox()
+        try:
+            await self._subscribe(subscriptions, inbox, identifier, user_properties, timeout)
+            yield Messages(inbox, connection.reports)
+        finally:
+            names = [each.topic_filter for each in subscriptions]
+            try:
+                if self.is_connected:
+                    await self.unsubscribe(*names, timeout=timeout)
+            except (ConnectionLost, NotConnected):
+                pass  # The subscriptions went with the connection.
+            finally:
+                for name in names:
+                    connection.routes.remove(name)
+                connection.drop(inbox)
 
     async def unsubscribe(
         self,
@@ -213,8 +272,11 @@ class Client:
         packet = Unsubscribe(packet_identifier=0, topic_filters=list(topic_filters), properties=properties)
         waiter: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._connection.session.requests.send(Request(packet, waiter))
-        self._connection.update_reading()
-        return await self._within(timeout, waiter, "to answer UNSUBSCRIBE")
+        self._connection.expect_answer()
+        codes = await self._within(timeout, waiter, "to answer UNSUBSCRIBE")
+        for topic_filter in topic_filters:
+            self._connection.routes.remove(topic_filter)
+        return codes
 
     async def request(
         self,
@@ -257,28 +319,17 @@ class Client:
 
     def statistics(self) -> dict[str, int | str]:
         """Counters since the client was made, and what waits now."""
-        connection = self._connection
-        session = connection.session
-        return {
-            "state": str(connection.state),
-            "connections": session.connections,
-            "reconnects": connection.reconnects,
-            "messages_received": connection.received,
-            "messages_dropped": connection.dropped,
-            "messages_waiting": len(connection.inbox),
-            "acknowledgements_owed": len(session.receiver),
-            "over_receive_maximum": session.receiver.over_receive_maximum,
-            "publishes_open": len(session.publisher),
-            "requests_open": len(connection.calls),
-            "responses_late": connection.calls.late,
-        }
+        return self._connection.statistics()
 
     def _publish_packet(
         self, topic: str, payload: Payload, qos: int, retain: bool, fields: MessageFields
     ) -> Publish:
-        self._connection.check()
-        validate_topic_name(topic, blame=Blame.LOCAL)
-        self.limits.check_publish(qos, retain=retain)
+        connection = self._connection
+        if connection.state is not State.OPEN:
+            connection.check()
+        connection.session.wire.check_topic(topic)
+        if qos or retain:
+            self.limits.check_publish(qos, retain=retain)
         return Publish(
             topic=topic,
             payload=payload.encode() if isinstance(payload, str) else bytes(payload),
@@ -288,6 +339,7 @@ class Client:
         )
 
     async def _publish(self, packet: Publish) -> Acknowledgement:
+        """As `publish`, where something has to be waited for before the message can be sent."""
         connection = self._connection
         if packet.qos == 0:
             if connection.must_wait:
@@ -296,12 +348,51 @@ class Client:
             if connection.must_wait:
                 await connection.wait_writable()
             return SENT
+        if connection.outbox is not None:
+            if not connection.outbox.make_room():
+                await connection.outbox.room.wait()
+                connection.check()
+            return await connection.outbox.put(packet)
         await connection.room.wait()
         connection.check()
         waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
         connection.session.publisher.publish(Outgoing(packet, waiter))
-        connection.update_reading()
+        connection.expect_answer()
         return await waiter
+
+    async def _subscribe(
+        self,
+        subscriptions: list[Subscription],
+        inbox: Inbox | None,
+        identifier: int | None,
+        user_properties: UserProperties,
+        timeout: float | None,
+    ) -> list[int]:
+        connection = self._connection
+        for subscription in subscriptions:
+            validate_topic_filter(subscription.topic_filter, blame=Blame.LOCAL)
+            self.limits.check_subscribe(subscription, identifier)
+        names = [subscription.topic_filter for subscription in subscriptions]
+        if inbox is not None:
+            connection.routes.add(names, inbox)  # Retained messages may come before the SUBACK.
+        else:
+            for name in names:
+                connection.routes.remove(name)
+        waiter: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        try:
+            packet = subscribe_packet(subscriptions, identifier, user_properties)
+            connection.session.requests.send(Request(packet, waiter))
+            connection.expect_answer()
+            return await self._within(timeout, waiter, "to answer SUBSCRIBE")
+        except SubscribeRefused as error:
+            for name, code in zip(error.topic_filters, error.reason_codes, strict=True):
+                if code >= 0x80:
+                    connection.routes.remove(name)
+            raise
+        except BaseException:
+            for name in names:
+                connection.routes.remove(name)
+            raise
 
     async def _request(self, topic: str, payload: Payload, qos: int, fields: MessageFields) -> Message:
         calls = self._connection.calls
@@ -333,7 +424,4 @@ class Client:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise OperationTimeout(
-                f"the server took more than {seconds:g} s {what}",
-                hint="give it more time, or look at its load",
-            ) from None
+            raise took_too_long(seconds, what) from None

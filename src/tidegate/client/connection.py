@@ -1,7 +1,7 @@
 """Keeps a session connected: opens links, comes back after losses, applies back-pressure, ends everything.
 
-States: NEW → OPEN ⇄ RECONNECTING → CLOSED. There is one link at a time. The only task is the one that
-reconnects; it exists while the state is RECONNECTING and is awaited by `close`.
+States: NEW → OPEN ⇄ RECONNECTING → CLOSED. There is one link at a time. Its tasks are the one that reconnects, which
+exists while the state is RECONNECTING, and one for each callback; `close` awaits them.
 """
 
 from __future__ import annotations
@@ -9,16 +9,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from enum import StrEnum
+from pathlib import Path
 from random import Random
 
+from tidegate.client.callbacks import Callback, CallbackRunner
 from tidegate.client.calls import Calls
-from tidegate.client.errors import ClientError, ConnectionLost, NotConnected, OperationTimeout
+from tidegate.client.deadlines import Deadlines
+from tidegate.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ConnectRefused,
+    NotConnected,
+    OperationTimeout,
+)
 from tidegate.client.inbox import Inbox
+from tidegate.client.load_reports import LoadReports
 from tidegate.client.message import Message
-from tidegate.client.options import ClientOptions
+from tidegate.client.options import ClientOptions, WhenFull
+from tidegate.client.outbox import Outbox
 from tidegate.client.protocol import Link
 from tidegate.client.reconnect import DecorrelatedJitter, is_final
+from tidegate.client.redirect import TooManyRedirects, Whereabouts
 from tidegate.client.room import Room
+from tidegate.client.routes import Routes
 from tidegate.client.session import Session
 from tidegate.errors import TidegateError
 from tidegate.mqtt.packets import Connack, Disconnect
@@ -37,16 +50,26 @@ class Connection:
     """What `Client` stands on. Must be made inside a running loop's thread, used from that loop only."""
 
     def __init__(self, endpoint: Endpoint, options: ClientOptions) -> None:
-        self._endpoint = endpoint
+        self._whereabouts = Whereabouts(endpoint, options.max_redirects)
         self._options = options
         self.state = State.NEW
         self.calls = Calls()
-        self.inbox = Inbox(options.receive_queue_size, self._on_taken)
-        self.session = Session(options, self._deliver, self.inbox.discard_unacknowledged)
+        self.routes = Routes(options.receive_queue_size, self._on_taken)
+        self.session = Session(options, self._deliver, self.routes.discard_unacknowledged)
+        self.reports = LoadReports(
+            options.report_options,
+            self.session,
+            lambda: len(self.routes),
+            manual_ack=options.manual_ack,
+        )
+        self.outbox: Outbox | None = None
+        self.callbacks: dict[CallbackRunner, asyncio.Task[None]] = {}
         self.connack = Connack()
         self.reconnects = 0
         self.received = 0
         self.dropped = 0
+        self.callback_errors = 0
+        self.deadlines = Deadlines()
         self._link: Link | None = None
         self._error: Exception | None = None
         self._was_full = False
@@ -56,12 +79,36 @@ class Connection:
         self.room = Room(options.send_queue_size, lambda: len(self.session.publisher))
         """For QoS 1 and 2 messages that are not acknowledged."""
         self._connection_waiters: deque[asyncio.Future[None]] = deque()
+        self._acknowledged_waiters: deque[asyncio.Future[None]] = deque()
+        self._end_waiters: deque[asyncio.Future[None]] = deque()
 
     async def open(self) -> None:
-        """Connect; raises `ConnectRefused`, `DialError` or `ConnectionLost`."""
+        """Connect; raises `ConnectRefused`, `DialError`, `ConnectionLost`, or `OutboxError`.
+
+        With an outbox and `reconnect`, a server that is away is no error: what is published waits on disk for it.
+        """
         if self.state is not State.NEW:
             raise ClientError("a client connects once", hint="make a new one")
-        await self._open()
+        options = self._options
+        if options.outbox is not None:
+            outbox = Outbox(
+                Path(options.outbox),
+                size=options.outbox_size,
+                when_full=WhenFull(options.outbox_when_full),
+                window=options.send_queue_size,
+                publisher=self.session.publisher,
+            )
+            await outbox.open()
+            self.outbox = outbox
+        try:
+            await self._open()
+        except BaseException as error:
+            if self.outbox is None:
+                raise
+            if not options.reconnect or not isinstance(error, TidegateError) or is_final(error):
+                await self.outbox.close()
+                raise
+            self._start_reconnecting(at_once=False)
 
     def check(self) -> None:
         """Raise unless there is, or will be, a connection."""
@@ -90,8 +137,31 @@ class Connection:
         """Whether what is written now would only pile up."""
         return not self.session.wire.is_open or self._link is None or self._link.must_wait
 
+    async def wait_ended(self) -> None:
+        """Wait until there is no connection and will be none; raises what ended it if that was not us."""
+        while self.state is not State.CLOSED:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._end_waiters.append(waiter)
+            await waiter
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+
     async def close(self, packet: Disconnect, timeout: float) -> None:
-        """Say goodbye, end everything, wait until the socket is gone."""
+        """Say goodbye, end everything, wait until the socket is gone and callbacks have ended."""
+        try:
+            await self._close_link(packet, timeout)
+        finally:
+            # One of them may be the caller, who then ends by himself.
+            running = [task for task in self.callbacks.values() if task is not asyncio.current_task()]
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running)
+            if self.outbox is not None:
+                outbox, self.outbox = self.outbox, None
+                await outbox.close()
+
+    async def _close_link(self, packet: Disconnect, timeout: float) -> None:
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
@@ -121,18 +191,87 @@ class Connection:
             return
         awaits_answer = self.session.has_open_exchanges or len(self.calls) > 0
         if link.is_reading:
-            if self.inbox.is_full and not awaits_answer:
+            if self.routes.is_full and not awaits_answer:
                 link.set_reading(False)
-        elif self.inbox.has_room or awaits_answer:
-            self._was_full = self.inbox.is_full
+        elif self.routes.has_room or awaits_answer:
+            self._was_full = self.routes.is_full
             link.set_reading(True)
 
+    def expect_answer(self) -> None:
+        """A packet was sent that the server answers."""
+        if self._link is not None and not self._link.is_reading:
+            self.update_reading()
+
+    async def wait_acknowledged(self) -> None:
+        """Wait until the server has acknowledged all QoS 1 and 2 messages, those of the outbox included."""
+        if self.outbox is not None:
+            await self.outbox.wait_empty()
+        while len(self.session.publisher):
+            self.check()
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._acknowledged_waiters.append(waiter)
+            await waiter
+        self.check()
+
+    def statistics(self) -> dict[str, int | str]:
+        """See `Client.statistics`."""
+        session = self.session
+        counters: dict[str, int | str] = {
+            "state": str(self.state),
+            "connections": session.connections,
+            "reconnects": self.reconnects,
+            "messages_received": self.received,
+            "messages_dropped": self.dropped,
+            "messages_waiting": len(self.routes),
+            "acknowledgements_owed": len(session.receiver),
+            "over_receive_maximum": session.receiver.over_receive_maximum,
+            "publishes_open": len(session.publisher),
+            "requests_open": len(self.calls),
+            "responses_late": self.calls.late,
+            "callback_errors": self.callback_errors + sum(runner.errors for runner in self.callbacks),
+            "reports": str(self.reports.carrier),
+            "reports_sent": self.reports.sent,
+        }
+        if self.outbox is not None:
+            counters.update(self.outbox.statistics())
+        return counters
+
+    def new_inbox(self) -> Inbox:
+        """A queue for a `subscribed` block; it takes part once its filters are added to `routes`."""
+        return Inbox(self._on_taken)
+
+    def start_callback(self, callback: Callback) -> Inbox:
+        """A queue that `callback` empties."""
+        inbox = Inbox(self._on_taken_by_callback)
+        runner = CallbackRunner(callback, inbox, self.reports, manual_ack=self._options.manual_ack)
+        task = asyncio.get_running_loop().create_task(runner.run(), name="tidegate client callback")
+        self.callbacks[runner] = task
+        task.add_done_callback(lambda _: self._on_callback_ended(runner))
+        return inbox
+
+    def drop(self, inbox: Inbox) -> None:
+        """Nobody takes from this queue any more: acknowledge what is in it, or it would hold back what follows."""
+        inbox.close(None)
+        while (message := inbox.get_nowait()) is not None:
+            message.ack()
+            self.reports.on_skipped()
+
     async def _open(self) -> None:
+        """Connect where we belong, or where servers send us, hop by hop."""
+        while True:
+            try:
+                await self._open_here()
+                return
+            except ConnectRefused as error:
+                if not self._whereabouts.follow(error):
+                    raise
+
+    async def _open_here(self) -> None:
         options = self._options
         deadline = asyncio.get_running_loop().time() + options.connect_timeout
         _, link = await dial(
-            self._endpoint,
-            lambda: Link(self.session, options, self._on_lost, self._on_chunk),
+            self._whereabouts.current,
+            lambda: Link(self.session, options, self._on_lost, self._on_chunk, self.reports.ping),
             ssl=options.ssl,
             timeout=options.connect_timeout,
             headers=options.headers,
@@ -143,7 +282,7 @@ class Connection:
                 await self._handshake(link)
         except TimeoutError:
             raise OperationTimeout(
-                f"{self._endpoint} did not answer CONNECT within {options.connect_timeout:g} s",
+                f"{self._whereabouts.current} did not answer CONNECT within {options.connect_timeout:g} s",
                 hint="check that an MQTT server listens there",
             ) from None
 
@@ -159,18 +298,25 @@ class Connection:
             raise
         self.state = State.OPEN
         self._opened_at = asyncio.get_running_loop().time()
+        self.reports.on_connected(
+            self.connack, sum(inbox.count(lambda message: not message.qos) for inbox in self.routes)
+        )
         self._wake_all()
         self.update_reading()
 
-    async def _reconnect(self) -> None:
+    async def _reconnect(self, *, at_once: bool) -> None:
         while True:
-            await asyncio.sleep(self._jitter.next_delay())
+            if not at_once:
+                await asyncio.sleep(self._jitter.next_delay())
+            at_once = False
             try:
                 await self._open()
             except TidegateError as error:
-                if is_final(error):
+                if is_final(error) or not self._options.reconnect:
+                    # The latter if we only followed a server that sent us away.
                     self._end(error)
                     return
+                self._whereabouts.go_home()
             else:
                 self.reconnects += 1
                 return
@@ -183,16 +329,30 @@ class Connection:
 
     def _on_lost(self, link: Link, error: Exception | None) -> None:
         self.session.on_connection_lost()
+        self.reports.on_connection_lost()
         if self.state is not State.OPEN or link is not self._link:
             return  # Closed by us, or a handshake whose own waiter sees the error.
         self._link = None
-        if not self._options.reconnect or is_final(error):
+        lived = asyncio.get_running_loop().time() - self._opened_at
+        self._whereabouts.on_lost(lived)
+        try:
+            is_sent_on = self._whereabouts.follow(error)
+        except TooManyRedirects as circle:
+            error, is_sent_on = circle, False
+        if not is_sent_on and (not self._options.reconnect or is_final(error)):
             self._end(error)
             return
-        loop = asyncio.get_running_loop()
+        if not is_sent_on:
+            self._whereabouts.go_home()
+        self._jitter.on_lost(lived)
+        self._start_reconnecting(at_once=is_sent_on)
+
+    def _start_reconnecting(self, *, at_once: bool) -> None:
         self.state = State.RECONNECTING
-        self._jitter.on_lost(loop.time() - self._opened_at)
-        self._supervisor = loop.create_task(self._reconnect(), name="tidegate client reconnect")
+        loop = asyncio.get_running_loop()
+        self._supervisor = loop.create_task(
+            self._reconnect(at_once=at_once), name="tidegate client reconnect"
+        )
         self._supervisor.add_done_callback(self._on_supervisor_done)
 
     def _end(self, error: Exception | None) -> None:
@@ -201,34 +361,56 @@ class Connection:
         self.state = State.CLOSED
         self._error = error
         told = error or NotConnected("the client was closed", hint="await what is open before closing")
+        if self.outbox is not None:
+            self.outbox.seal()
         self.session.fail(told)
         self.calls.fail(told)
-        self.inbox.close(error)
+        self.routes.close(error)
+        self.deadlines.close()
         self._wake_all()
+        _wake(self._end_waiters)
+        _wake(self._acknowledged_waiters)
 
     def _deliver(self, message: Message) -> None:
-        if self.calls.on_message(message):
+        if self.calls.topic and self.calls.on_message(message):
             message.ack()
-        elif message.qos == 0 and self._was_full and self.inbox.is_full:
+            self.reports.on_skipped()
+        elif message.qos == 0 and self._was_full and self.routes.is_full:
             self.dropped += 1
+            self.reports.on_skipped()
         else:
             self.received += 1
-            self.inbox.put_nowait(message)
+            self.routes.inbox_for(message.topic).put_nowait(message)
 
     def _on_taken(self, message: Message) -> None:
-        if not self._options.manual_ack:
+        if message.receipt is not None and not self._options.manual_ack:
             message.ack()
+        self._on_taken_by_callback(message)
+
+    def _on_taken_by_callback(self, _message: Message) -> None:
         if self._link is not None and not self._link.is_reading:
             self.update_reading()
 
+    def _on_callback_ended(self, runner: CallbackRunner) -> None:
+        self.callbacks.pop(runner, None)
+        self.callback_errors += runner.errors
+
     def _on_chunk(self) -> None:
-        self._was_full = self.inbox.is_full
+        self._was_full = self.routes.is_full
         self.update_reading()
         self.room.wake()
+        if self._acknowledged_waiters and not len(self.session.publisher):
+            _wake(self._acknowledged_waiters)
+        if self.reports.is_on:
+            self.reports.on_changed()
 
     def _wake_all(self) -> None:
         self.room.wake()
-        while self._connection_waiters:
-            waiter = self._connection_waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+        _wake(self._connection_waiters)
+
+
+def _wake(waiters: deque[asyncio.Future[None]]) -> None:
+    while waiters:
+        waiter = waiters.popleft()
+        if not waiter.done():
+            waiter.set_result(None)

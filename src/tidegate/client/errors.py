@@ -44,6 +44,14 @@ class SessionLost(ClientError):
     """
 
 
+class OutboxError(ClientError):
+    """The file of the outbox cannot be read or written; a message that met it was not accepted."""
+
+
+class OutboxFull(ClientError):
+    """The outbox holds as many messages as it may, and its policy is to refuse more."""
+
+
 class Refused(ClientError):
     """The server answered with a reason code of 0x80 or above."""
 

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Protocol
 
 from tidegate.client.message import Message
+
+
+class Meter(Protocol):
+    """Who measures how long the application takes; see `LoadReports`."""
+
+    is_on: bool
+
+    def on_taken(self, message: Message, taker: Hashable) -> None: ...
+    def on_ended(self, taker: Hashable) -> None: ...
 
 
 class Inbox:
     """Messages that wait for the application, in the order they came.
 
-    It does not refuse: whoever fills it looks at `is_full` and stops reading. `on_taken` is called for each
-    message that leaves, before the application sees it.
+    It does not refuse: whoever fills it looks at the sum of all (see `Routes`) and stops reading. `on_taken` is
+    called for each message that leaves, before the application sees it.
     """
 
-    def __init__(self, size: int, on_taken: Callable[[Message], None]) -> None:
-        self._size = size
+    def __init__(self, on_taken: Callable[[Message], None]) -> None:
         self._on_taken = on_taken
         self._messages: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -26,15 +35,6 @@ class Inbox:
 
     def __len__(self) -> int:
         return len(self._messages)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._messages) >= self._size
-
-    @property
-    def has_room(self) -> bool:
-        """Half empty: reading again at every single free place would stop and start for each message."""
-        return len(self._messages) * 2 <= self._size
 
     def put_nowait(self, message: Message) -> None:
         self._messages.append(message)
@@ -72,6 +72,9 @@ class Inbox:
                     self._wake_one()
                 raise
 
+    def count(self, is_wanted: Callable[[Message], bool]) -> int:
+        return sum(map(is_wanted, self._messages))
+
     def discard_unacknowledged(self) -> None:
         """Drop what the server is going to send again; see `Session`."""
         self._messages = deque(message for message in self._messages if message.is_acknowledged)
@@ -93,10 +96,13 @@ class Inbox:
 
 
 class Messages:
-    """`client.messages`: an asynchronous iterator that any number of tasks may share."""
+    """`client.messages`, or those of a `subscribed` block: an asynchronous iterator that any number of tasks may
+    share. For load reports, a task has processed a message when it asks for the next, or acknowledges it.
+    """
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, meter: Meter) -> None:
         self._inbox = inbox
+        self._meter = meter
 
     def __len__(self) -> int:
         """How many wait to be taken."""
@@ -106,8 +112,21 @@ class Messages:
         return self
 
     async def __anext__(self) -> Message:
-        return await self._inbox.get()
+        if not self._meter.is_on:
+            return await self._inbox.get()
+        taker = asyncio.current_task()
+        self._meter.on_ended(taker)
+        message = await self._inbox.get()
+        self._meter.on_taken(message, taker)
+        return message
 
     def get_nowait(self) -> Message | None:
         """The next message, or None if none is here yet."""
-        return self._inbox.get_nowait()
+        message = self._inbox.get_nowait()
+        if self._meter.is_on:
+            taker = asyncio.current_task()
+            if message is None:
+                self._meter.on_ended(taker)
+            else:
+                self._meter.on_taken(message, taker)
+        return message

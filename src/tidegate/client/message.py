@@ -13,12 +13,16 @@ from tidegate.mqtt.properties import Properties, Property
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Receipt:
-    """What we owe the server for one QoS 1 or 2 message. `answer` is set once, by the acknowledgement."""
+    """What we owe the server for one QoS 1 or 2 message. `answer` is set once, by the acknowledgement.
+
+    `taken_at` is when the application took it, for load reports; 0 until then, or if nobody reports.
+    """
 
     packet_identifier: int
     qos: int
     connection: int
-    answer: Puback | Pubrec | None = None
+    answer: Puback | Pubrec | bytes | None = None
+    taken_at: float = 0.0
 
 
 Acknowledge: TypeAlias = Callable[[Receipt, int, Properties], None]

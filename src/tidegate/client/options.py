@@ -5,14 +5,29 @@ from __future__ import annotations
 import ssl as ssl_module
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
 
 from tidegate.client.errors import ClientError
+from tidegate.client.load_meter import Carrier, ReportOptions
+from tidegate.flow.load_report import NEGOTIATION
 from tidegate.mqtt.packets import Connect, Will
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.mqtt.reader import MAX_PACKET_SIZE
 
 NEVER = 0xFFFF_FFFF
 """As a Session Expiry Interval: the session does not expire (MQTT 5 section 3.1.2.11.2)."""
+
+
+class WhenFull(StrEnum):
+    """What happens to a new message when the outbox is full."""
+
+    WAIT = "wait"
+    """`publish` waits for a place, `publish_nowait` raises."""
+    REFUSE = "refuse"
+    """Both raise `OutboxFull`."""
+    DROP_OLDEST = "drop_oldest"
+    """The oldest message that was not sent yet makes place, and is counted; if all were sent, as `WAIT`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +48,11 @@ class ClientOptions:
     - `topic_alias_maximum`: how many the server may use for what it sends.
     - `reconnect`: come back after a lost connection; waits grow from `reconnect_min_delay` to
       `reconnect_max_delay` with decorrelated jitter. The first connection is never retried.
+    - `max_redirects`: how often to follow a server that names another one (0x9C, 0x9D) before giving up; 0 never.
+    - `outbox`: a file in which messages of QoS 1 and 2 are kept from the moment they are accepted until the server
+      has them; `publish` then returns when a message is in the file. At most `outbox_size` messages, then
+      `outbox_when_full` decides: "wait", "refuse" or "drop_oldest".
+    - `reports`: how the server learns of our load: "auto", "ping", "puback", "publish" or "off", or a `ReportOptions`.
     - `properties`: further CONNECT properties; those that have their own option win.
     - `headers`: for the WebSocket upgrade.
     """
@@ -64,6 +84,11 @@ class ClientOptions:
     reconnect: bool = False
     reconnect_min_delay: float = 0.5
     reconnect_max_delay: float = 60.0
+    max_redirects: int = 5
+    outbox: str | Path | None = None
+    outbox_size: int = 100_000
+    outbox_when_full: WhenFull | str = WhenFull.WAIT
+    reports: ReportOptions | Carrier | str = Carrier.AUTO
 
     def __post_init__(self) -> None:
         if self.protocol_version not in (4, 5):
@@ -76,6 +101,18 @@ class ClientOptions:
                 raise ClientError(f"{name} is {value}", hint=f"use a number from {lowest} to {highest}")
         if self.protocol_version == 4 and self.password is not None and self.username is None:
             raise ClientError("MQTT 3.1.1 has no password without a user name", hint="give a user name, too")
+        if self.outbox is not None and not self.client_id:
+            # Without one the server makes up another for each process, and cannot tell a repeated message.
+            raise ClientError("an outbox needs a client identifier that stays", hint="give a client_id")
+        _member(WhenFull, self.outbox_when_full, "outbox_when_full")
+        if not isinstance(self.reports, ReportOptions):
+            _member(Carrier, self.reports, "reports")
+
+    @property
+    def report_options(self) -> ReportOptions:
+        if isinstance(self.reports, ReportOptions):
+            return self.reports
+        return ReportOptions(carrier=Carrier(self.reports))
 
     @property
     def effective_max_in_flight(self) -> int:
@@ -114,9 +151,17 @@ class ClientOptions:
             properties[Property.MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
         if self.topic_alias_maximum:
             properties[Property.TOPIC_ALIAS_MAXIMUM] = self.topic_alias_maximum
-        if self.user_properties:
-            properties[Property.USER_PROPERTY] = list(self.user_properties)
+        pairs = [*properties.get(Property.USER_PROPERTY, ()), *self.user_properties]
+        if self.report_options.carrier in (Carrier.AUTO, Carrier.PING):
+            pairs.append(NEGOTIATION)
+        if pairs:
+            properties[Property.USER_PROPERTY] = pairs
         return properties
+
+
+def _member(kind: type[StrEnum], value: str, name: str) -> None:
+    if value not in list(kind):
+        raise ClientError(f"{name} is {value!r}", hint=f"use one of {', '.join(kind)}")
 
 
 # Mosquitto resets a 3.1.1 connection that has more QoS 2 messages open than its own limit, 20 by default.
@@ -132,4 +177,6 @@ _RANGES = (
     ("topic_alias_maximum", 0, 65_535),
     ("receive_queue_size", 1, 10_000_000),
     ("send_queue_size", 1, 10_000_000),
+    ("outbox_size", 1, 1_000_000_000),
+    ("max_redirects", 0, 100),
 )

@@ -13,6 +13,7 @@ from typing import cast
 from tidegate.client.errors import ClientError, ConnectionLost, ServerSilent
 from tidegate.client.keepalive import Due, KeepAlive
 from tidegate.client.options import ClientOptions
+from tidegate.client.reader import SessionReader
 from tidegate.client.session import Session
 from tidegate.mqtt.codes import LEGAL, PacketType
 from tidegate.mqtt.encode import encode_packet
@@ -25,11 +26,12 @@ from tidegate.mqtt.reader import PacketReader
 _WRITE_AT_ONCE_BYTES = 65_536
 # Packets one task may send before others get their turn: well under a millisecond of work.
 _PACKETS_A_TURN = 100
-_PINGREQ = b"\xc0\0"
 
 
 class Link(asyncio.Protocol):
-    """`on_lost` is called once, after the transport is gone; `on_chunk` after each chunk was handled."""
+    """`on_lost` is called once, after the transport is gone; `on_chunk` after each chunk was handled; `ping` gives
+    the PINGREQ that keep alive needs.
+    """
 
     transport: asyncio.Transport
 
@@ -39,13 +41,16 @@ class Link(asyncio.Protocol):
         options: ClientOptions,
         on_lost: Callable[[Link, Exception | None], None],
         on_chunk: Callable[[], None],
+        ping: Callable[[], bytes],
     ) -> None:
         self._session = session
         self._options = options
         self._on_lost = on_lost
         self._on_chunk = on_chunk
+        self._ping = ping
         self._loop = asyncio.get_running_loop()
         self._reader = PacketReader(options.protocol_version, options.maximum_packet_size)
+        self._session_reader: SessionReader | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._packets_this_turn = 0
@@ -69,9 +74,12 @@ class Link(asyncio.Protocol):
             return
         self._keep_alive.on_received(self._loop.time())
         try:
-            for packet in self._reader.feed(data):
-                self._handle(packet)
-            self._reader.check()
+            if self._session_reader is not None:
+                self._session_reader.feed(data)
+            else:
+                for packet in self._reader.feed(data):
+                    self._handle(packet)
+                self._reader.check()
         except MQTTError as error:
             self._fail_protocol(error)
         except ClientError as error:
@@ -191,6 +199,7 @@ class Link(asyncio.Protocol):
                 self._session.limits.keep_alive, self._options.effective_ping_timeout, self._loop.time()
             )
             self._schedule_check()
+            self._session_reader = SessionReader(self._session, self._reader)
             self.connack.set_result(packet)
         else:
             # [MQTT5-3.2.0-1]
@@ -223,7 +232,7 @@ class Link(asyncio.Protocol):
             )
             return
         if due is Due.PING:
-            self.write(_PINGREQ)
+            self.write(self._ping())
             self.flush()
         self._schedule_check()
 

@@ -6,12 +6,15 @@ told when the exchange is complete. Rules when a connection comes back:
 - The server kept the session: everything unfinished is sent again in order [MQTT5-4.4.0-1], then what is new.
 - It did not: QoS 1 messages are published anew, which may double them, as QoS 1 may; for QoS 2 nobody can
   know whether the message arrived, so the waiter gets `SessionLost`.
+
+A message of the outbox has a `number`, from which its packet identifier follows; see `outbox` for why, and for what
+is different about its QoS 2.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +26,7 @@ from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.errors import MQTTError
 from tidegate.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tidegate.mqtt.properties import Properties
-from tidegate.mqtt.session import Outbound, PubrecOutcome
+from tidegate.mqtt.session import PACKET_IDENTIFIER_MAX, Outbound, PubrecOutcome
 
 
 class Acknowledgement(NamedTuple):
@@ -35,6 +38,8 @@ class Acknowledgement(NamedTuple):
 
 SENT = Acknowledgement(ReasonCode.SUCCESS, {})
 """For QoS 0, which has no answer: the message was given to the network."""
+STORED = Acknowledgement(ReasonCode.SUCCESS, {})
+"""With an outbox: the message is on disk, and will be sent whatever happens to this process."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +48,13 @@ class Outgoing:
 
     packet: Publish
     waiter: Waiter[Acknowledgement]
+    number: int = 0
+    is_received: bool = False
+    """Of the outbox only: a PUBREC came, so the message must not be published again."""
+
+    @property
+    def own_identifier(self) -> int:
+        return (self.number - 1) % PACKET_IDENTIFIER_MAX + 1
 
 
 class Publisher:
@@ -57,6 +69,13 @@ class Publisher:
         self._waiting: deque[Outgoing] = deque()
         # After PUBREC the machine lets go of the message, but its waiter waits for PUBCOMP.
         self._releasing: dict[int, Outgoing] = {}
+        self._connection = 0
+        self.hold_release: Callable[[Outgoing, Callable[[None], None]], None] | None = None
+        """Set by the outbox: notes a PUBREC, then calls back to have PUBREL sent."""
+        # QoS 2 of the outbox that waits for PUBREC, by packet identifier.
+        self._numbered: dict[int, Outgoing] = {}
+        self.sent_anew = 0
+        """QoS 2 messages of the outbox that may arrive twice, because the server lost the session."""
 
     def __len__(self) -> int:
         """Messages that are not acknowledged yet."""
@@ -75,10 +94,26 @@ class Publisher:
 
     def publish(self, outgoing: Outgoing) -> None:
         """QoS 1 or 2: send now or when there is room; faults reach the waiter."""
-        self._waiting.append(outgoing)
-        self._pump()
+        outbound = self._outbound
+        if self._waiting or outgoing.number or not outbound.can_send or not self._wire.is_open:
+            self._waiting.append(outgoing)
+            self._pump()
+        else:
+            self._send(outgoing, outbound.send(outgoing, outgoing.packet.qos, self._taken))
+
+    def restore_released(self, outgoing: Outgoing) -> None:
+        """Before the first connection: a message whose PUBREC an earlier process has noted."""
+        identifier = outgoing.own_identifier
+        outgoing.is_received = True
+        self._outbound.restore(identifier, 2, None)
+        self._releasing[identifier] = outgoing
+
+    def drop_oldest_waiting(self) -> Outgoing | None:
+        """Forget the oldest message that was not sent yet."""
+        return self._waiting.popleft() if self._waiting else None
 
     def on_connected(self, limits: ServerLimits, *, session_present: bool) -> None:
+        self._connection += 1
         self._aliases = OutgoingAliases(self._wanted_aliases, limits.topic_alias_maximum)
         if not session_present:
             self._start_over()
@@ -86,12 +121,34 @@ class Publisher:
         self._pump()
 
     def on_puback(self, packet: Puback) -> None:
-        outgoing = self._outbound.on_puback(packet.packet_identifier)
+        self.on_acknowledged(packet.packet_identifier, packet.reason_code, packet.properties)
+
+    def on_acknowledged(self, identifier: int, reason_code: int, properties: Properties) -> None:
+        """A PUBACK came."""
+        outgoing = self._outbound.on_puback(identifier)
         if outgoing is not None:
-            self._finish(outgoing, packet.reason_code, packet.properties)
-            self._pump()
+            self._finish(outgoing, reason_code, properties)
+            if self._waiting or self._outbound.is_resending:
+                self._pump()
 
     def on_pubrec(self, packet: Pubrec) -> None:
+        numbered = self._numbered.get(packet.packet_identifier)
+        if numbered is None or packet.reason_code >= 0x80 or self.hold_release is None:
+            self._numbered.pop(packet.packet_identifier, None)
+            self._on_pubrec(packet)
+            return
+        numbered.is_received = True
+        connection = self._connection
+
+        def go_on(_: None) -> None:
+            # On another connection the message is repeated, and the server answers with another PUBREC.
+            if connection == self._connection and self._wire.is_open:
+                self._numbered.pop(packet.packet_identifier, None)
+                self._on_pubrec(packet)
+
+        self.hold_release(numbered, go_on)
+
+    def _on_pubrec(self, packet: Pubrec) -> None:
         identifier = packet.packet_identifier
         outcome, outgoing = self._outbound.on_pubrec(identifier, packet.reason_code)
         if outcome is PubrecOutcome.ENDED:
@@ -122,7 +179,13 @@ class Publisher:
             _fail(outgoing, error)
         self._outbound.clear()
         self._releasing.clear()
+        self._numbered.clear()
         self._waiting.clear()
+
+    def pump(self) -> None:
+        """Another kind of request has given a packet identifier back."""
+        if self._waiting:
+            self._pump()
 
     def _pump(self) -> None:
         """Send what the quota has room for: first what is to be repeated, then what waits."""
@@ -135,9 +198,27 @@ class Publisher:
                 outgoing.packet.dup = True  # [MQTT5-3.3.1-1]
                 self._send(outgoing, identifier)
         while self._waiting and self._outbound.can_send:
-            outgoing = self._waiting.popleft()
+            outgoing = self._waiting[0]
+            if outgoing.number and not outgoing.waiter.done():
+                if not self._begin_numbered(outgoing):
+                    return
+                self._waiting.popleft()
+                continue
+            self._waiting.popleft()
             if not outgoing.waiter.done():  # else the caller gave up before it was sent
                 self._send(outgoing, self._outbound.send(outgoing, outgoing.packet.qos, self._taken))
+
+    def _begin_numbered(self, outgoing: Outgoing) -> bool:
+        """False: its identifier is still in use, by a message 65 535 numbers ago or by another request."""
+        identifier = outgoing.own_identifier
+        if identifier in self._outbound or identifier in self._taken:
+            return False
+        qos = outgoing.packet.qos
+        self._outbound.restore(identifier, qos, outgoing)
+        if qos == 2:
+            self._numbered[identifier] = outgoing
+        self._send(outgoing, identifier)
+        return True
 
     def _send(self, outgoing: Outgoing, identifier: int) -> None:
         packet = outgoing.packet
@@ -149,12 +230,13 @@ class Publisher:
                 self._outbound.on_puback(identifier)
             else:
                 self._outbound.on_pubrec(identifier, ReasonCode.UNSPECIFIED_ERROR)
+                self._numbered.pop(identifier, None)
             _fail(outgoing, error)
 
     def _transmit(self, packet: Publish) -> None:
         aliased = self._aliases.apply(packet)
         try:
-            self._wire.send(aliased)
+            self._wire.send_publish(aliased)
         except MQTTError:
             self._aliases.reset()
             raise
@@ -164,8 +246,17 @@ class Publisher:
         lost = list(self._releasing.values())
         for _, qos, outgoing in self._outbound:
             if outgoing is not None:
-                (anew if qos == 1 else lost).append(outgoing)
+                (anew if qos == 1 or outgoing.number else lost).append(outgoing)
+                self.sent_anew += qos == 2 and outgoing.number > 0 and not outgoing.is_received
+                outgoing.packet.dup = False
+        for outgoing in (*lost, *anew):
+            if outgoing.is_received:
+                # The server took it with PUBREC; that it forgot the session changes nothing about that.
+                self._finish(outgoing, ReasonCode.SUCCESS, {})
+        anew = [outgoing for outgoing in anew if not outgoing.is_received]
         for outgoing in lost:
+            if outgoing.is_received:
+                continue
             error = SessionLost(
                 f"the server lost the session while a message to {outgoing.packet.topic!r} was on its way",
                 hint="use a longer session_expiry_interval; publish it again if a second copy does no harm",
@@ -173,9 +264,12 @@ class Publisher:
             _fail(outgoing, error)
         self._outbound.clear()
         self._releasing.clear()
-        for outgoing in reversed(anew):
+        self._numbered.clear()
+        self._waiting.extendleft(reversed(anew))
+        for outgoing in self._waiting:
+            # Set on what an earlier process left in the outbox.
+            self.sent_anew += outgoing.packet.dup and outgoing.packet.qos == 2 and outgoing.number > 0
             outgoing.packet.dup = False
-            self._waiting.appendleft(outgoing)
 
     def _finish(self, outgoing: Outgoing, reason_code: int, properties: Properties) -> None:
         if reason_code >= 0x80:

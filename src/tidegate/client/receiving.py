@@ -9,6 +9,7 @@ disconnected: reading stops while the application's queue is full, which bounds 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from tidegate.client.aliases import IncomingAliases
 from tidegate.client.message import Message, Receipt
@@ -16,7 +17,7 @@ from tidegate.client.wire import Wire
 from tidegate.mqtt.codes import LEGAL, PacketType, ReasonCode
 from tidegate.mqtt.errors import Blame, ProtocolError
 from tidegate.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
-from tidegate.mqtt.properties import Properties
+from tidegate.mqtt.properties import Properties, Property
 from tidegate.mqtt.session import Inbound
 
 
@@ -27,12 +28,16 @@ class Receiver:
         self._wire = wire
         self._inbound = Inbound()
         self._aliases = IncomingAliases(0)
-        self._connection = 0
+        self.connection = 0
         self._receive_maximum = 0
         self.over_receive_maximum = 0
         """Messages a server sent although our Receive Maximum was used up."""
         # Unanswered, or answered behind one that is not: answers leave from the front only.
         self._owed: dict[int, deque[Receipt]] = {1: deque(), 2: deque()}
+        self.on_acknowledged: Callable[[Receipt], None] | None = None
+        """Told when the application acknowledges what it took, for load reports."""
+        self.next_report: Callable[[], tuple[str, str] | None] | None = None
+        """Asked for a User Property to go with a PUBACK, if load reports travel that way."""
 
     def __len__(self) -> int:
         """Messages whose acknowledgement is still owed."""
@@ -49,35 +54,52 @@ class Receiver:
         self._inbound.reconnect()
         self._receive_maximum = receive_maximum
         self._aliases = IncomingAliases(alias_maximum)
-        self._connection += 1
+        self.connection += 1
         self._owed = {1: deque(), 2: deque()}
 
     def on_publish(self, packet: Publish) -> Message | None:
         """The message to pass on, or None for the repetition of one that was; raises `MQTTError`."""
-        topic = self._aliases.resolve(packet)
-        receipt: Receipt | None = None
-        if packet.qos:
-            assert packet.packet_identifier is not None
-            receipt = Receipt(
-                packet_identifier=packet.packet_identifier, qos=packet.qos, connection=self._connection
-            )
-            if packet.qos == 1:
-                self._inbound.receive_qos1()
-            elif not self._inbound.receive(packet.packet_identifier):
-                self._wire.send(Pubrec(packet_identifier=packet.packet_identifier))
-                return None
-            self._owed[packet.qos].append(receipt)
-            if len(self) > self._receive_maximum:
-                self.over_receive_maximum += 1
+        return self.receive(
+            self._aliases.resolve(packet),
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            packet.dup,
+            packet.packet_identifier or 0,
+            packet.properties,
+        )
+
+    def receive(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        dup: bool,
+        packet_identifier: int,
+        properties: Properties,
+    ) -> Message | None:
+        """As `on_publish`, from the fields of a packet whose topic is known."""
+        if not qos:
+            return Message(topic=topic, payload=payload, retain=retain, properties=properties)
+        receipt = Receipt(packet_identifier=packet_identifier, qos=qos, connection=self.connection)
+        if qos == 1:
+            self._inbound.receive_qos1()
+        elif not self._inbound.receive(packet_identifier):
+            self._wire.send(Pubrec(packet_identifier=packet_identifier))
+            return None
+        self._owed[qos].append(receipt)
+        if len(self._owed[1]) + len(self._owed[2]) > self._receive_maximum:
+            self.over_receive_maximum += 1
         return Message(
             topic=topic,
-            payload=packet.payload,
-            qos=packet.qos,
-            retain=packet.retain,
-            dup=packet.dup,
-            properties=packet.properties,
+            payload=payload,
+            qos=qos,
+            retain=retain,
+            dup=dup,
+            properties=properties,
             receipt=receipt,
-            acknowledge=None if receipt is None else self.acknowledge,
+            acknowledge=self.acknowledge,
         )
 
     def on_pubrel(self, packet: Pubrel) -> None:
@@ -89,22 +111,39 @@ class Receiver:
         self, receipt: Receipt, reason_code: int = 0, properties: Properties | None = None
     ) -> None:
         """Answer one message; see `Message.ack`."""
-        if receipt.answer is not None or receipt.connection != self._connection:
+        if receipt.answer is not None or receipt.connection != self.connection:
             return
         if reason_code not in LEGAL[PacketType.PUBACK]:
             raise ProtocolError(f"no message is answered with 0x{reason_code:02X}", blame=Blame.LOCAL)
-        kind = Puback if receipt.qos == 1 else Pubrec
-        receipt.answer = kind(
-            packet_identifier=receipt.packet_identifier,
-            reason_code=reason_code,
-            properties={} if properties is None else properties,
-        )
+        if receipt.taken_at and self.on_acknowledged is not None:
+            self.on_acknowledged(receipt)
+        if receipt.qos == 1 and not reason_code and not properties:
+            # Nearly all there are; nobody needs them as packets. A success needs no reason code in MQTT 5 either.
+            receipt.answer = b"\x40\x02" + receipt.packet_identifier.to_bytes(2, "big")
+        else:
+            kind = Puback if receipt.qos == 1 else Pubrec
+            receipt.answer = kind(
+                packet_identifier=receipt.packet_identifier,
+                reason_code=reason_code,
+                properties={} if properties is None else properties,
+            )
         owed = self._owed[receipt.qos]
         while owed and (answer := owed[0].answer) is not None:
-            owed.popleft()
-            if isinstance(answer, Puback):
-                self._inbound.puback_sent()
-            elif answer.reason_code >= 0x80:
-                # A refusal ends the exchange: no PUBREL follows [MQTT5-4.3.3-9].
-                self._inbound.release(answer.packet_identifier)
+            self._send(owed.popleft(), answer)
+
+    def _send(self, receipt: Receipt, answer: Puback | Pubrec | bytes) -> None:
+        if receipt.qos == 1:
+            self._inbound.puback_sent()
+            report = None if self.next_report is None else self.next_report()
+            if report is not None:
+                if isinstance(answer, bytes):
+                    answer = Puback(packet_identifier=receipt.packet_identifier)
+                pairs = answer.properties.get(Property.USER_PROPERTY, ())
+                answer.properties = {**answer.properties, Property.USER_PROPERTY: [*pairs, report]}
+        elif isinstance(answer, Pubrec) and answer.reason_code >= 0x80:
+            # A refusal ends the exchange: no PUBREL follows [MQTT5-4.3.3-9].
+            self._inbound.release(answer.packet_identifier)
+        if isinstance(answer, bytes):
+            self._wire.send_bytes(answer)
+        else:
             self._wire.send(answer)

@@ -64,8 +64,8 @@ class Session:
             Pubrec: self.publisher.on_pubrec,
             Pubrel: self.receiver.on_pubrel,
             Pubcomp: self.publisher.on_pubcomp,
-            Suback: self.requests.on_suback,
-            Unsuback: self.requests.on_unsuback,
+            Suback: self._on_suback,
+            Unsuback: self._on_unsuback,
             Pingresp: lambda _packet: None,  # Any byte was a sign of life already.
             Disconnect: self._on_disconnect,
         }
@@ -124,6 +124,22 @@ class Session:
         self.wire.close()
         self.requests.fail(error)
         self.publisher.fail(error)
+
+    def on_message(
+        self, topic: str, payload: bytes, qos: int, retain: bool, dup: bool, packet_identifier: int
+    ) -> None:
+        """As `on_packet` for a PUBLISH without properties."""
+        message = self.receiver.receive(topic, payload, qos, retain, dup, packet_identifier, {})
+        if message is not None:
+            self._deliver(message)
+
+    def _on_suback(self, packet: Suback) -> None:
+        self.requests.on_suback(packet)
+        self.publisher.pump()
+
+    def _on_unsuback(self, packet: Unsuback) -> None:
+        self.requests.on_unsuback(packet)
+        self.publisher.pump()
 
     def _on_publish(self, packet: Publish) -> None:
         message = self.receiver.on_publish(packet)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tidegate.client.errors import SubscribeRefused, UnsubscribeRefused
 from tidegate.client.wire import Waiter, Wire
 from tidegate.mqtt.errors import MQTTError, ProtocolError
 from tidegate.mqtt.packets import Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from tidegate.mqtt.properties import Properties, Property
+
+TopicFilter: TypeAlias = str | tuple[str, int] | Subscription
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +129,28 @@ class Requests:
         for identifier, subscriptions in by_identifier.items():
             for start in range(0, len(subscriptions), _FILTERS_A_PACKET):
                 yield subscribe_packet(subscriptions[start : start + _FILTERS_A_PACKET], identifier)
+
+
+def subscription_list(
+    topics: Iterable[TopicFilter], qos: int, no_local: bool, retain_as_published: bool, retain_handling: int
+) -> list[Subscription]:
+    """What `Client.subscribe` was given, with the options of those filters that come without."""
+    subscriptions: list[Subscription] = []
+    for topic in topics:
+        if isinstance(topic, Subscription):
+            subscriptions.append(topic)
+            continue
+        topic_filter, level = (topic, qos) if isinstance(topic, str) else topic
+        subscriptions.append(
+            Subscription(
+                topic_filter=topic_filter,
+                qos=level,
+                no_local=no_local,
+                retain_as_published=retain_as_published,
+                retain_handling=retain_handling,
+            )
+        )
+    return subscriptions
 
 
 def subscribe_packet(

@@ -77,7 +77,7 @@ def test_a_disconnect_of_the_server_reaches_everybody_with_its_reason(run: Run) 
         peer.send(Disconnect(reason_code=0x9D, properties={Property.SERVER_REFERENCE: "elsewhere"}))
 
     async def main() -> None:
-        async with scripted(script) as port, Client(f"127.0.0.1:{port}") as client:
+        async with scripted(script) as port, Client(f"127.0.0.1:{port}", max_redirects=0) as client:
             with pytest.raises(ServerDisconnected) as caught:
                 await client.publish("t", qos=1)
             assert caught.value.reason_code == ReasonCode.SERVER_MOVED
