@@ -37,8 +37,8 @@ def present(report: dict[str, Any]) -> Presentation:
             ours=f"of {light['off']:.0f} msg/s, {light['paper']:.0f} came through with the published rule, "
             f"{light['adaptive']:.0f} with adaptive",
             verdict=Verdict.HOLDS if light["paper"] >= 0.95 * light["off"] else Verdict.FAILS,
-            note="No real clock is exact: half of the intervals are shorter than the trained mean, and each such message "
-            "is held for exp(1) seconds at one message a second. So at the light load the published rule's CPU is "
+            note="No real clock is exact: half of the intervals are shorter than the trained mean, and each such "
+            "message is held for exp(1) seconds at one message a second. So at the light load the published rule's CPU is "
             "that of a broker which does less.",
         )
     )
