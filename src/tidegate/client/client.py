@@ -250,9 +250,10 @@ class Client:
             yield Messages(inbox, connection.reports)
         finally:
             names = [each.topic_filter for each in subscriptions]
+            granted = [name for name in names if name in self.subscriptions]
             try:
-                if self.is_connected:
-                    await self.unsubscribe(*names, timeout=timeout)
+                if granted and self.is_connected:
+                    await self.unsubscribe(*granted, timeout=timeout)
             except (ConnectionLost, NotConnected):
                 pass  # The subscriptions went with the connection.
             finally:
