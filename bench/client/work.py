@@ -20,7 +20,9 @@ import uvloop
 STEP = 500
 TOPIC = "bench/client/one"
 PAYLOAD = b"x" * 64
-TASKS = 10  # publishers of QoS 1 at a time: with more, aiomqtt logs a warning each time, which would cost it CPU
+TASKS = (
+    10  # publishers of QoS 1 at a time: with more, aiomqtt logs a warning each time, which would cost it CPU
+)
 
 
 @asynccontextmanager

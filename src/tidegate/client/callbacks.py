@@ -72,7 +72,9 @@ class CallbackRunner:
 class Callbacks:
     """The callbacks of one client, each with its queue and its task; `close` awaits them."""
 
-    def __init__(self, reports: LoadReports, on_taken: Callable[[Message], None], *, manual_ack: bool) -> None:
+    def __init__(
+        self, reports: LoadReports, on_taken: Callable[[Message], None], *, manual_ack: bool
+    ) -> None:
         self._reports = reports
         self._on_taken = on_taken
         self._manual_ack = manual_ack

@@ -65,9 +65,7 @@ class Connection:
         )
         self.session.on_open = self._on_open
         self.outbox: Outbox | None = None
-        self.callbacks = Callbacks(
-            self.reports, self._on_taken_by_callback, manual_ack=options.manual_ack
-        )
+        self.callbacks = Callbacks(self.reports, self._on_taken_by_callback, manual_ack=options.manual_ack)
         self.connack = Connack()
         self.reconnects = 0
         self.received = 0

@@ -51,7 +51,9 @@ class ReportOptions:
 
     def __post_init__(self) -> None:
         if self.carrier not in list(Carrier):
-            raise ClientError(f"no report travels by {self.carrier!r}", hint=f"use one of {', '.join(Carrier)}")
+            raise ClientError(
+                f"no report travels by {self.carrier!r}", hint=f"use one of {', '.join(Carrier)}"
+            )
         if not 0 < self.min_interval <= self.interval:
             raise ClientError(
                 f"reports every {self.interval:g} s, at least {self.min_interval:g} s apart",

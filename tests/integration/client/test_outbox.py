@@ -14,7 +14,12 @@ from tidegate.client import Client, ClientError, OutboxError, OutboxFull
 from tidegate.mqtt import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tidegate.testing import BrokerThread
 
-KEPT: dict[str, Any] = {"client_id": "device", "clean_start": False, "reconnect": True, "reconnect_min_delay": 0.02}
+KEPT: dict[str, Any] = {
+    "client_id": "device",
+    "clean_start": False,
+    "reconnect": True,
+    "reconnect_min_delay": 0.02,
+}
 
 
 def device(port: int, file: Path, **options: Any) -> Client:
@@ -51,7 +56,10 @@ def test_publishing_works_while_the_server_is_away_and_even_before_it_ever_came(
     port = free_port()
 
     async def main() -> None:
-        async with asyncio.timeout(DEADLINE), device(port, tmp_path / "box", protocol_version=version) as client:
+        async with (
+            asyncio.timeout(DEADLINE),
+            device(port, tmp_path / "box", protocol_version=version) as client,
+        ):
             assert not client.is_connected
             for index in range(20):
                 await client.publish("t", str(index), qos=1, retain=True)
@@ -126,7 +134,9 @@ def test_accepted_messages_survive_the_kill_of_the_process(port: int, qos: int, 
                         accepted = int(await asyncio.to_thread(process.stdout.readline))
                     process.kill()
                     # Accepted and printed while the signal was on its way.
-                    accepted = max([accepted, *(int(line) for line in process.stdout if line.strip().isdigit())])
+                    accepted = max(
+                        [accepted, *(int(line) for line in process.stdout if line.strip().isdigit())]
+                    )
                 first = accepted + 1
             last = first
             with start_publisher(port, tmp_path / "box", last, 1, qos) as process:
@@ -231,8 +241,14 @@ def test_if_the_session_is_lost_qos_2_is_sent_anew_and_counted_unless_it_was_rec
                 peer.send(Pubcomp(packet_identifier=packet.packet_identifier))
 
     async def main() -> None:
-        async with asyncio.timeout(DEADLINE), scripted(script) as port, device(port, tmp_path / "box") as client:
-            await asyncio.gather(client.publish("t", "unknown", qos=2), client.publish("t", "received", qos=2))
+        async with (
+            asyncio.timeout(DEADLINE),
+            scripted(script) as port,
+            device(port, tmp_path / "box") as client,
+        ):
+            await asyncio.gather(
+                client.publish("t", "unknown", qos=2), client.publish("t", "received", qos=2)
+            )
             await client.flush()
             assert client.statistics()["outbox_sent_anew"] == 1
         assert seen == [(b"unknown", False), (b"received", False), (b"unknown", False)]
@@ -264,7 +280,11 @@ def test_a_full_outbox_waits_refuses_or_drops_as_it_is_told(tmp_path: Path) -> N
                     await client.publish("t", qos=1)
                 with pytest.raises(OutboxFull):
                     client.publish_nowait("t", qos=1)
-            options: dict[str, Any] = {"outbox_size": 5, "outbox_when_full": "drop_oldest", "max_in_flight": 2}
+            options: dict[str, Any] = {
+                "outbox_size": 5,
+                "outbox_when_full": "drop_oldest",
+                "max_in_flight": 2,
+            }
             async with device(port, tmp_path / "drop", **options) as client:
                 await fill(client, 9)
                 assert client.statistics()["outbox_dropped"] == 4
@@ -292,7 +312,11 @@ def test_a_refused_message_leaves_the_outbox_and_is_counted(
                 peer.send(Puback(packet_identifier=packet.packet_identifier or 0, reason_code=code))
 
     async def main() -> None:
-        async with asyncio.timeout(DEADLINE), scripted(script) as port, device(port, tmp_path / "box") as client:
+        async with (
+            asyncio.timeout(DEADLINE),
+            scripted(script) as port,
+            device(port, tmp_path / "box") as client,
+        ):
             for text in ("good", "bad", "good"):
                 await client.publish("t", text, qos=1)
             await client.flush()

@@ -20,7 +20,9 @@ AGREED = {Property.USER_PROPERTY: [NEGOTIATION]}
 class Server:
     """Accepts one client, sends it messages when it subscribes or at once, and keeps what it says of its load."""
 
-    def __init__(self, messages: int, qos: int, connack: dict[Property, Any], *, at_once: bool = False) -> None:
+    def __init__(
+        self, messages: int, qos: int, connack: dict[Property, Any], *, at_once: bool = False
+    ) -> None:
         self._messages = messages
         self._qos = qos
         self._connack = connack

@@ -100,7 +100,9 @@ def test_a_callback_of_a_shared_subscription_gets_its_messages(port: int) -> Non
 
     async def main() -> None:
         async with connect(port) as client:
-            await client.subscribe("$share/g/jobs/+", qos=1, callback=lambda message: seen.append(message.text))
+            await client.subscribe(
+                "$share/g/jobs/+", qos=1, callback=lambda message: seen.append(message.text)
+            )
             for index in range(5):
                 await client.publish(f"jobs/{index}", str(index), qos=1)
             await wait_until(lambda: len(seen) == 5)
@@ -216,7 +218,9 @@ def test_all_queues_together_keep_the_bound(tidegate_broker: BrokerThread) -> No
             slow.subscribed("a", qos=1) as of_a,
             slow.subscribed("b", qos=1) as of_b,
         ):
-            await asyncio.gather(*(fast.publish("ab"[index % 2], str(index), qos=1) for index in range(number)))
+            await asyncio.gather(
+                *(fast.publish("ab"[index % 2], str(index), qos=1) for index in range(number))
+            )
             received = []
             for _ in range(number // 2):
                 for messages in (of_a, of_b):

@@ -139,13 +139,17 @@ def test_as_in_the_thesis_only_the_interval_counts_and_an_empty_one_too() -> Non
     assert load.is_due(0, 2.0)
 
 
-@pytest.mark.parametrize("reports, is_offered", [("auto", True), ("ping", True), ("puback", False), ("off", False)])
+@pytest.mark.parametrize(
+    "reports, is_offered", [("auto", True), ("ping", True), ("puback", False), ("off", False)]
+)
 def test_the_extended_ping_is_offered_only_if_it_is_wanted(reports: str, is_offered: bool) -> None:
     options = ClientOptions(reports=reports, user_properties=(("a", "b"),))
     pairs = options.connect_packet("", clean_start=True).properties[Property.USER_PROPERTY]
     assert (NEGOTIATION in pairs) is is_offered
     assert ("a", "b") in pairs
-    assert not ClientOptions(reports=reports, protocol_version=4).connect_packet("", clean_start=True).properties
+    assert (
+        not ClientOptions(reports=reports, protocol_version=4).connect_packet("", clean_start=True).properties
+    )
 
 
 def test_options_that_cannot_work_are_refused() -> None:
@@ -155,4 +159,7 @@ def test_options_that_cannot_work_are_refused() -> None:
         ReportOptions(carrier="pigeon")
     with pytest.raises(ClientError):
         ClientOptions(reports="loud")
-    assert ClientOptions(reports=ReportOptions(carrier=Carrier.PUBLISH)).report_options.carrier is Carrier.PUBLISH
+    assert (
+        ClientOptions(reports=ReportOptions(carrier=Carrier.PUBLISH)).report_options.carrier
+        is Carrier.PUBLISH
+    )

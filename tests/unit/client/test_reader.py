@@ -28,7 +28,9 @@ class Recorder(Session):
     def note_acknowledged(self, identifier: int, reason_code: int, properties: Any) -> None:
         self.seen.append(("PUBACK", identifier, reason_code, properties))
 
-    def on_message(self, topic: str, payload: bytes, qos: int, retain: bool, dup: bool, packet_identifier: int) -> None:
+    def on_message(
+        self, topic: str, payload: bytes, qos: int, retain: bool, dup: bool, packet_identifier: int
+    ) -> None:
         self.seen.append((topic, payload, qos, retain, dup, packet_identifier or None, {}))
 
     def on_packet(self, packet: Packet) -> None:
@@ -45,7 +47,9 @@ class Recorder(Session):
             self.seen.append(packet)
 
 
-def read(version: int, chunks: list[bytes], max_packet_size: int = 100_000) -> tuple[list[object], type | None]:
+def read(
+    version: int, chunks: list[bytes], max_packet_size: int = 100_000
+) -> tuple[list[object], type | None]:
     session = Recorder(version)
     reader = SessionReader(session, PacketReader(version, max_packet_size))
     try:
@@ -56,7 +60,9 @@ def read(version: int, chunks: list[bytes], max_packet_size: int = 100_000) -> t
     return session.seen, None
 
 
-def read_generally(version: int, data: bytes, max_packet_size: int = 100_000) -> tuple[list[object], type | None]:
+def read_generally(
+    version: int, data: bytes, max_packet_size: int = 100_000
+) -> tuple[list[object], type | None]:
     session = Recorder(version)
     reader = PacketReader(version, max_packet_size)
     try:
@@ -170,7 +176,13 @@ def test_a_message_of_the_quick_reader_has_everything_the_application_needs() ->
     for _ in range(2):  # the second time the topic is known
         reader.feed(encode_packet(packet, 5))
     for message in messages:
-        assert (message.topic, message.payload, message.qos, message.retain, message.dup) == ("t", b"x", 1, True, True)
+        assert (message.topic, message.payload, message.qos, message.retain, message.dup) == (
+            "t",
+            b"x",
+            1,
+            True,
+            True,
+        )
         assert message.receipt is not None
         assert message.receipt.packet_identifier == 9
     assert len(messages) == 2

@@ -27,7 +27,9 @@ from tidegate.net.addresses import parse_address
         ("mqtt://a", "user:secret@b", None),
     ],
 )
-def test_a_reference_is_read_as_the_address_it_means(current: str, reference: str, expected: str | None) -> None:
+def test_a_reference_is_read_as_the_address_it_means(
+    current: str, reference: str, expected: str | None
+) -> None:
     properties = {Property.SERVER_REFERENCE: reference}
     for error in (ConnectRefused(0x9C, properties), ServerDisconnected(0x9D, properties)):
         found = redirection(error, parse_address(current))
