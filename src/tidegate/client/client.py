@@ -156,7 +156,9 @@ class Client:
                     return SENT
                 await self._within(timeout, connection.wait_writable(), "to take what was sent")
                 return SENT
-            return await self._within(timeout, self._publish(packet), f"to acknowledge a message to {topic!r}")
+            return await self._within(
+                timeout, self._publish(packet), f"to acknowledge a message to {topic!r}"
+            )
         # The common case without the tasks and timers of the others.
         waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
         connection.session.publisher.publish(Outgoing(packet, waiter))
