@@ -171,6 +171,7 @@ class Connection(asyncio.Protocol):
             return
         if self.more is not None:  # some transports deliver what they hold after reading was paused
             self.more += data
+            self.set_reading(False)  # a hold that has just ended did not know
             return
         if data[0] == 0x30 and 4 < size < 130 and data[1] == size - 2 and self._forward_single(data, size):
             return

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from math import inf
 from random import Random
 from time import monotonic
 from typing import Any, TypeVar
@@ -57,6 +57,7 @@ log = logging.getLogger("tidegate.broker")
 
 REFUSAL_INTERVAL = 1.0  # seconds between two lines about refused clients
 OVERLOAD_ADMISSION = 0.25  # share of `connection_rate` that is admitted in OVERLOAD
+SWEEP_PARTS = 8  # of those whose backlog is to be swept: so many ticks until all had their turn
 TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while there is too little
 LOST_PER_TURN = 100  # ended connections that are cleaned up before others get their turn
 T = TypeVar("T")
@@ -618,7 +619,7 @@ class Core:
         for conn, (since, seen) in old.items():
             if now - seen < 1.0 and not conn.is_closing:  # between two holds it waits for a moment
                 self._backlogs[conn] = (since, seen)
-        latest, chosen, left = inf, None, 0
+        overdue: list[tuple[float, int, Connection, int]] = []
         for conn in gate.waiters or () if gate is not None else ():
             if not conn.keep_alive or conn.is_reading:
                 continue
@@ -629,11 +630,12 @@ class Core:
             since = self._backlogs.get(conn, (now, now))[0]
             self._backlogs[conn] = (since, now)
             due = since + SWEEP_SHARE * conn.keep_alive
-            if due < now and due < latest:
-                latest, chosen, left = due, conn, unread
-        if chosen is not None:  # one at a time: it is work for nobody's good but its own
-            sweep(chosen, left)
-            self._backlogs[chosen] = (now, now)
+            if due < now:
+                overdue.append((due, len(overdue), conn, unread))
+        # One at a time, and of many a part: it is work for nobody's good but their own.
+        for _, _, conn, unread in heapq.nsmallest(1 + len(overdue) // SWEEP_PARTS, overdue):
+            sweep(conn, unread)
+            self._backlogs[conn] = (now, now)
 
     # -- the sweep ------------------------------------------------------------------------------------------
 

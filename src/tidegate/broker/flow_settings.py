@@ -107,7 +107,7 @@ class PriorityClass:
     listener: str = setting("", "address of the listener, such as mqtt://127.0.0.1:1883; empty: any")
     limit: float = setting(
         0.0,
-        "messages per second for each publisher of the class; 0: none; not with a topic_filter",
+        "messages per second for each publisher of the class, under load; 0: none; not with a topic_filter",
         minimum=0,
     )
 

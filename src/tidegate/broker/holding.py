@@ -154,4 +154,4 @@ def sweep(conn: Connection, unread: int) -> None:
     if not _has_room(conn):
         return
     conn.sweep_left = unread + SENDER_BYTES
-    conn.set_reading(True)
+    conn.resume_reading()  # not while a chunk waits for its turn: what is read then would all be added to it

@@ -179,6 +179,6 @@ def test_full_queues_and_memory_raise_it_without_any_turn(share: float, state: L
 def test_a_limit_of_zero_makes_any_work_high() -> None:
     node = Node(LoadLimits(high_wait=0.0))
     node.rest(1.0)
-    assert node.meter.state is Load.LOW
+    assert node.states == [Load.LOW]
     node.work(0.000_01, 0.1, 0.2)
-    assert node.meter.state is Load.HIGH
+    assert node.states == [Load.LOW, Load.HIGH]

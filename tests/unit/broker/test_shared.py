@@ -12,6 +12,7 @@ from tidegate.broker.index import Subscription
 from tidegate.broker.session import Session
 from tidegate.broker.shared import SharedGroup
 from tidegate.flow import RandomMember, RoundRobin, UnknownPolicy, shared_policy
+from tidegate.flow.shared import ClientLoad, Member
 
 
 def member(name: str, *, is_away: bool = False, is_paused: bool = False, is_full: bool = False) -> Session:
@@ -67,7 +68,8 @@ def test_a_member_that_subscribes_again_keeps_its_place_and_one_that_leaves_is_g
 def test_the_random_policy_reaches_everybody_and_repeats_with_its_seed() -> None:
     def draw(seed: int) -> list[int]:
         policy, random = RandomMember(), Random(seed)
-        return [policy.choose(3, b"t", "p", 0.0, random) for _ in range(300)]
+        members = tuple(Member(name, ClientLoad()) for name in "abc")
+        return [policy.choose(members, b"t", "p", 0.0, random) for _ in range(300)]
 
     assert draw(7) == draw(7)
     assert min(Counter(draw(7))[i] for i in range(3)) > 50

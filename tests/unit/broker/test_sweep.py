@@ -163,6 +163,28 @@ def test_a_fault_in_the_swept_stream_ends_the_connection(data: bytes) -> None:
     run(main())
 
 
+def test_a_sweep_does_not_add_to_a_chunk_that_waits_for_its_turn() -> None:
+    async def main() -> None:
+        room, peer, listener, gate = await open_swept(4)
+        conn = room.connection("p")
+        gate.release_all()
+        conn.sweep_left = 0
+        room.core.lanes.is_open = True
+        count = 900
+        peer.send(*(message(number, 1, size=1_000) for number in range(count)))
+        await room.turn()
+        assert conn.more is not None
+        sweep(conn, 0)
+        for _ in range(3):
+            await room.turn()
+            assert len(conn.more or b"") <= CHUNK_BYTES + 2_000, "one chunk, and what was left of a packet"
+        await release(room, gate)
+        assert numbers(listener) == list(range(count))
+        await room.close()
+
+    run(main())
+
+
 def test_what_a_sweep_keeps_is_bounded() -> None:
     """A flood of QoS 1 cannot be shed: then its own PINGREQ has to wait, not the node's memory to grow."""
 

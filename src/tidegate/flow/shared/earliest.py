@@ -5,9 +5,8 @@ and among those that are idle the one that waits longest. A far member cannot be
 nobody reports or acknowledges anything, all are idle for all we know, and that is round robin at its price: the cursor
 meets every member once a round and notices who begins to tell.
 
-Groups over `SCAN` members are looked at through a window that moves on with every choice, so that the cost does not
-grow with the group: the first idle one in it, else the earliest of the window and of the best one passed over before
-(power of d choices with memory).
+Groups over `SCAN` members keep a timetable, so that the cost hardly grows with the group. Power of two choices, the
+usual way, was tried first and made messages wait several times as long as looking at all members does.
 
 With ordering keys, messages of one key go to one member unless that one is overloaded (consistent hashing with bounded
 loads).
@@ -16,6 +15,7 @@ loads).
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import islice
 from math import inf
 from random import Random
 from statistics import median_low
@@ -23,9 +23,11 @@ from typing import Final
 
 from tidegate.flow.shared.load import ClientLoad, Member
 from tidegate.flow.shared.ring import Rings
+from tidegate.flow.shared.timetable import Timetable
 
-SCAN: Final = 4  # members that are all looked at; also the size of the window
-MEDIAN_OF: Final = 9  # members that tell what is usual in a group
+SCAN: Final = 4  # members that are all looked at: up to here that is cheaper than a timetable
+TABLES: Final = 8
+SAMPLE: Final = 9  # members that tell what is usual in a group
 MEDIAN_EVERY: Final = 64  # choices that a median is good for
 BOUND: Final = 1.25  # times the mean backlog that a key's member may have
 BOUND_MESSAGES: Final = 2.0  # and this many messages in any case: one is no overload
@@ -42,7 +44,17 @@ class Ordering(StrEnum):
 class EarliestFinish:
     """`ordering`: what to use as key, if anything; `bound`: times the mean backlog that counts as overloaded."""
 
-    __slots__ = ("_bound", "_median", "_median_left", "_next", "_ordering", "_rings", "_spare", "is_counting")
+    __slots__ = (
+        "_bound",
+        "_median",
+        "_median_left",
+        "_next",
+        "_ordering",
+        "_rings",
+        "_table",
+        "_tables",
+        "is_counting",
+    )
 
     def __init__(self, *, ordering: Ordering = Ordering.NONE, bound: float = BOUND) -> None:
         if not bound >= 1.0:
@@ -52,7 +64,8 @@ class EarliestFinish:
         self._bound = bound
         self._rings = Rings()
         self._next = 0
-        self._spare = 0
+        self._table: Timetable | None = None
+        self._tables: dict[int, Timetable] = {}
         self._median = 0.0
         self._median_left = 0
 
@@ -73,7 +86,10 @@ class EarliestFinish:
         elif len(members) <= SCAN:
             chosen = self._earliest(members, now)
         else:
-            chosen = self._windowed(members, now)
+            table = self._table
+            if table is None or table.members is not members:
+                table = self._timetable(members)
+            chosen = table.earliest(now)
         load = members[chosen].load
         if not load.has_sample:
             self._lend(load, members)
@@ -106,50 +122,37 @@ class EarliestFinish:
             self._next = 0
         return best
 
-    def _windowed(self, members: tuple[Member, ...], now: float) -> int:
-        count = len(members)
-        index = self._next
-        best = second = self._spare
-        if best >= count:
-            best = second = 0
-        least = _wait(members[best].load, now)
-        for _ in range(SCAN):
-            if index >= count:
-                index = 0
-            load = members[index].load
-            wait = load.free_at - now
-            awaiting = load.awaiting
-            if awaiting:
-                behind = (awaiting - 1) * load.service
-                if wait < behind:
-                    wait = behind + behind - wait
-            if wait <= 0.0 and load.delay == 0.0:
-                self._next = index + 1
-                return index
-            if wait < load.delay:
-                wait = load.delay
-            if wait < least:
-                second = best
-                best = index
-                least = wait
-            index += 1
-        self._next = index
-        self._spare = second
-        return best
+    def _timetable(self, members: tuple[Member, ...]) -> Timetable:
+        """Of the tuples last used; groups may be cut down to those who may receive a topic."""
+        timetable = self._tables.get(id(members))
+        if timetable is None:
+            while len(self._tables) >= TABLES:
+                del self._tables[next(iter(self._tables))]
+            timetable = self._tables[id(members)] = Timetable(members)
+        self._table = timetable
+        return timetable
 
     def _keyed(self, members: tuple[Member, ...], key: bytes, now: float) -> int:
-        """The first member from the key's place on that has room. O(n): it takes the mean of all."""
-        waits = [_wait(member.load, now) for member in members]
-        limit = self._bound * sum(waits) / len(waits)
-        for index in self._rings.find(members).walk(key):
-            if waits[index] <= limit + BOUND_MESSAGES * members[index].load.service:
+        """The first member from the key's place on that is not overloaded, compared with a sample of the group."""
+        step = -(-len(members) // SAMPLE)
+        self._next = self._next + 1 if self._next + 1 < step else 0
+        sample = members[self._next :: step]
+        limit = self._bound * sum(_wait(member.load, now) for member in sample) / len(sample)
+        best = 0
+        least = inf
+        for index in islice(self._rings.find(members).walk(key), SAMPLE):
+            load = members[index].load
+            wait = _wait(load, now)
+            if wait <= limit + BOUND_MESSAGES * load.service:
                 return index
-        return waits.index(min(waits))
+            if wait < least:
+                best, least = index, wait
+        return best
 
     def _lend(self, load: ClientLoad, members: tuple[Member, ...]) -> None:
         """A member without a sample is taken to be as fast as is usual in its group (spec 5 (e) 2)."""
         if self._median_left == 0:
-            step = -(-len(members) // MEDIAN_OF)
+            step = -(-len(members) // SAMPLE)
             known = [m.load.service for m in members[self._next % step :: step] if m.load.has_sample]
             self._median = median_low(known) if known else 0.0
             self._median_left = MEDIAN_EVERY

@@ -12,7 +12,8 @@ which knows it better; acknowledgements fix both.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
+from weakref import ref
 
 from tidegate.flow.load_report import LoadReport
 from tidegate.flow.shared.service import ServiceTime
@@ -21,6 +22,13 @@ HISTORY: Final = 5  # reports the thesis averages over
 WEIGHT_UNKNOWN: Final = 4.0  # messages that a report without `count` is taken to cover
 PROBE: Final = 1.0  # seconds that a client without a sample is left alone with one message
 DELAY_STEP: Final = 0.005  # a difference of half round trips below this is not worth preferring a member for
+NOTABLE: Final = 0.125  # of a message's time: a smaller change of `free_at` is not announced
+
+
+class Watcher(Protocol):
+    """Keeps members in order and must know of those whose prediction was put right."""
+
+    changed: set[int]
 
 
 class ClientLoad:
@@ -35,6 +43,7 @@ class ClientLoad:
         "_base",
         "_busy_since",
         "_estimate",
+        "_has_acknowledged",
         "_history",
         "_last_sent",
         "_sent_at_report",
@@ -51,9 +60,12 @@ class ClientLoad:
         "reported_at",
         "sent",
         "service",
+        "watchers",
     )
 
     def __init__(self, now: float = 0.0) -> None:
+        # Groups come and go without telling their members' loads, hence weak; with the index a watcher knows it by.
+        self.watchers: list[tuple[ref[Watcher], int]] = []
         self.forget(now)
 
     def forget(self, now: float) -> None:
@@ -68,7 +80,7 @@ class ClientLoad:
         self.sent = 0
         self.processed = 0  # as far as reports and acknowledgements tell
         self.awaiting = 0  # sent at QoS 1 or 2 and not done
-        self.is_known = False  # whether anything beyond what was sent is, or will be, known
+        self.is_known = False  # whether more than what was sent is known; or will be, if the caller sets it
         self.has_sample = False
         self.service = 0.0  # seconds per message; without a sample what a policy lends
         self.free_at = now
@@ -77,6 +89,7 @@ class ClientLoad:
         self._estimate = ServiceTime()
         self._base: int | None = None  # added to the client's total it gives `processed`
         self._acknowledges_late = True  # after processing, until a report shows otherwise
+        self._has_acknowledged = False
         self._busy_since = now
         self._last_sent = now
 
@@ -130,6 +143,7 @@ class ClientLoad:
             self.processed += count
         if not self._acknowledges_late or count <= 0:
             return
+        self._has_acknowledged = True
         if before:
             seconds = (now - self._busy_since) / count
             if count == 1 and not after:
@@ -139,9 +153,10 @@ class ClientLoad:
         self._busy_since = now
         # The next began when this one ended, half a round trip ago; the last cannot end before it has arrived.
         service = self.service
-        self.free_at = free_at = now - self.half_rtt + after * service
+        free_at = now - self.half_rtt + after * service
         if after:
-            self.free_at = max(free_at, self._last_sent + self.half_rtt + service)
+            free_at = max(free_at, self._last_sent + self.half_rtt + service)
+        self._correct(free_at)
 
     def on_report(self, now: float, report: LoadReport) -> None:
         """It told its load."""
@@ -160,7 +175,10 @@ class ClientLoad:
         self.is_known = True
 
         if queue_length > self.awaiting:
-            self._acknowledges_late = False  # it has more than it owes, so it acknowledges what it only took
+            # It has more than it owes, so it acknowledges what it only took, and that tells nothing of its speed.
+            if self._acknowledges_late and self._has_acknowledged:
+                self._estimate = ServiceTime()
+            self._acknowledges_late = False
         elif self.awaiting:
             return  # acknowledgements are more exact
         if report.count != 0:
@@ -174,7 +192,21 @@ class ClientLoad:
             least = max(most - 1, 0)
         service = self.service
         then = now - self.half_rtt
-        self.free_at = min(max(self.free_at, then + least * service), then + most * service)
+        self._correct(min(max(self.free_at, then + least * service), then + most * service))
+
+    def _correct(self, free_at: float) -> None:
+        before = self.free_at
+        self.free_at = free_at
+        if self.watchers and abs(free_at - before) > NOTABLE * self.service:
+            is_over = False
+            for watcher, index in self.watchers:
+                found = watcher()
+                if found is None:
+                    is_over = True
+                else:
+                    found.changed.add(index)
+            if is_over:
+                self.watchers = [entry for entry in self.watchers if entry[0]() is not None]
 
     def _count(self, total: int, queue_length: int, sent_between: int, interval: float) -> int:
         """How many are outstanding, given the client's own total; corrects for what was lost or came from elsewhere."""

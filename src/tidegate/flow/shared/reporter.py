@@ -1,8 +1,8 @@
 """When a client should report its load, and what: the other end of `ClientLoad`.
 
 The broker knows what it sent and predicts the rest from the speed it was told. So a report is worth its bytes when
-that prediction has gone wrong: the client adds up how much longer, or shorter, its messages took than it said, and
-reports as soon as that exceeds a few messages' worth (spec 5 (e) 4). Otherwise it reports slowly.
+that prediction has gone wrong (spec 5 (e) 4): the client adds up how much longer, or shorter, its messages took than it
+said, and reports as soon as that exceeds a message's worth, or when its speed has changed. Otherwise it reports slowly.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import inf
 
 from tidegate.flow.load_report import LoadReport
+from tidegate.flow.shared.service import ServiceTime
 
 
 class LoadReporter:
@@ -22,6 +23,8 @@ class LoadReporter:
     __slots__ = (
         "_count",
         "_drift",
+        "_estimate",
+        "_has_changed",
         "_last",
         "_time",
         "_told",
@@ -51,6 +54,8 @@ class LoadReporter:
         self._time = 0.0
         self._told = 0.0  # the speed the broker believes; 0 while it knows none
         self._drift = 0.0
+        self._estimate = ServiceTime()
+        self._has_changed = False
 
     def on_processed(self, seconds: float) -> None:
         """A message is done that took this long."""
@@ -58,6 +63,13 @@ class LoadReporter:
         self._count += 1
         self._time += seconds
         self._drift += seconds - self._told
+        if self.drift < inf:
+            run = int(self._estimate.add(seconds))
+            if run:
+                # What was before the change would only blur it.
+                self._has_changed = True
+                self._count = run
+                self._time = run * self._estimate.mean
 
     def due(self) -> float:
         """When the next report is due; may be over. Ask again after every message."""
@@ -65,6 +77,8 @@ class LoadReporter:
             return self._last + self.interval
         if self._told == 0.0:
             return self._last if self._count else self._last + self.interval
+        if self._has_changed:
+            return self._last
         if abs(self._drift) > self.drift * self._told * 0.999:
             return self._last + self.gap
         return self._last + self.interval
@@ -79,6 +93,7 @@ class LoadReporter:
         if count:
             self._told = mean
         self._drift = 0.0
+        self._has_changed = False
         if not self.has_totals:
             return LoadReport(queue_length=queue_length, processing_time=mean)
         return LoadReport(

@@ -10,8 +10,9 @@ from zlib import crc32
 
 from tidegate.flow.shared.load import Member
 
-POINTS: Final = 512  # on the ring of a small group; shares of ten members then differ by some 15 %
-POINTS_LEAST: Final = 8  # of one member, however many there are: building a ring of 1000 takes milliseconds
+POINTS: Final = 64  # of a member on the ring; shares then differ by some 12 %
+LARGE: Final = 64  # members above which they have fewer: a ring is built anew with every change, within milliseconds
+POINTS_LARGE: Final = 8
 RINGS: Final = 8  # groups may be cut down to those who may receive a topic; each part has a ring
 
 
@@ -27,7 +28,7 @@ class Ring:
 
     def __init__(self, members: tuple[Member, ...]) -> None:
         self.members = members
-        each = max(POINTS_LEAST, POINTS // len(members))
+        each = POINTS if len(members) <= LARGE else POINTS_LARGE
         points: list[tuple[int, int]] = []
         for index, member in enumerate(members):
             seed = member.key.encode()

@@ -1,0 +1,86 @@
+"""The members of a large group in the order in which they will be free, without looking at all of them.
+
+`ClientLoad.free_at` is a moment, not a duration, so the order stays as it is while time passes; only sending, reports
+and acknowledgements change it. A member that got later is found out when it comes to the top; one that got earlier
+announces it (`ClientLoad.watchers`), or is found by a look at one member with every choice, in turn.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
+from weakref import ref
+
+from tidegate.flow.shared.load import Member, Watcher
+
+TRIES: Final = 16  # entries taken from the top with one choice, and members brought forward: bounds its work
+GROWTH: Final = 4  # entries per member, most of them void, at which the heap is made anew
+
+
+class Timetable:
+    """For one tuple of members. O(log n) a choice, at the price of the heap in C."""
+
+    __slots__ = ("__weakref__", "_cursor", "_heap", "_keys", "changed", "members")
+
+    def __init__(self, members: tuple[Member, ...]) -> None:
+        self.members = members
+        self.changed: set[int] = set()
+        self._cursor = 0
+        self._keys: list[float] = []  # of each member's one valid entry
+        self._heap: list[tuple[float, int]] = []
+        self._build()
+        me: ref[Watcher] = ref(self)
+        for index, member in enumerate(members):
+            member.load.watchers.append((me, index))
+
+    def _build(self) -> None:
+        self.changed.clear()
+        self._keys = [member.load.free_at for member in self.members]
+        self._heap = [(key, index) for index, key in enumerate(self._keys)]
+        heapify(self._heap)
+
+    def earliest(self, now: float) -> int:
+        """The member that is free first, among idle ones the one that has been for longest."""
+        members = self.members
+        keys = self._keys
+        heap = self._heap
+        index = self._cursor
+        self._cursor = index + 1 if index + 1 < len(keys) else 0
+        if self.changed or members[index].load.free_at < keys[index]:
+            self._advance(index, now)
+        for _ in range(TRIES):
+            key, index = heap[0]
+            load = members[index].load
+            free_at = load.free_at
+            if load.awaiting:
+                behind = now + (load.awaiting - 1) * load.service
+                if free_at < behind:  # overdue: the longer it is, the longer it may still take
+                    free_at = behind + behind - free_at
+            if load.delay and free_at < now + load.delay:
+                free_at = now + load.delay
+            if free_at <= key:
+                return index
+            if key == keys[index]:
+                keys[index] = free_at
+                heapreplace(heap, (free_at, index))
+            else:
+                heappop(heap)  # void: the member has an earlier entry, or had
+        if len(heap) > GROWTH * len(keys):
+            self._build()
+        return self._heap[0][1]
+
+    def _advance(self, index: int, now: float) -> None:
+        """Gives members that are free earlier than their entry says an earlier one."""
+        members = self.members
+        keys = self._keys
+        changed = self.changed
+        for _ in range(TRIES):
+            load = members[index].load
+            free_at = load.free_at
+            # Who is overdue is not earlier for it.
+            if free_at < keys[index] and not (load.awaiting and free_at < now):
+                keys[index] = free_at
+                heappush(self._heap, (free_at, index))
+            if not changed:
+                break
+            index = changed.pop()
