@@ -20,7 +20,7 @@ from tidegate.broker.alarms import TICK, Alarm, Alarms, KeepAlive
 from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
-from tidegate.broker.flow_settings import FlowSettings
+from tidegate.broker.flow_settings import FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
 from tidegate.broker.handing_on import hand_on
 from tidegate.broker.handshake import Handshake
@@ -145,10 +145,18 @@ class Core:
 
     def _shared_policy(self, name: str, topic_filter: bytes) -> SharedPolicy:
         """By the first rule for the group and its filter, else by the setting for all."""
+        rule = self._shared_rule(name, topic_filter)
+        return rule.make() if rule is not None else flow.shared_policy(self.features.shared_policy)()
+
+    def _shared_rule(self, name: str, topic_filter: bytes) -> SharedRule | None:
         for rule in self.shared_rules:
             if rule.group in ("", name) and rule.topic_filter.encode() in (b"", topic_filter):
-                return rule.make()
-        return flow.shared_policy(self.features.shared_policy)()
+                return rule
+        return None
+
+    def policy_name(self, group: SharedGroup) -> str:
+        rule = self._shared_rule(group.name, group.topic_filter)
+        return rule.policy if rule is not None else self.features.shared_policy
 
     # -- egress ---------------------------------------------------------------------------------------------
 

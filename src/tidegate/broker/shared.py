@@ -29,7 +29,7 @@ class Tag(tuple[int, ...]):  # noqa: SLOT001 - it has to carry the group
 class SharedGroup:
     """`$share/{name}/{topic_filter}`. Members keep the order in which they joined."""
 
-    __slots__ = ("_loads", "_random", "members", "moved", "name", "policy", "topic_filter")
+    __slots__ = ("_loads", "_parts", "_random", "members", "moved", "name", "policy", "topic_filter")
 
     def __init__(self, name: str, topic_filter: bytes, policy: SharedPolicy, random: Random) -> None:
         self.name = name
@@ -37,6 +37,7 @@ class SharedGroup:
         self.policy = policy
         self.members: list[Subscription] = []
         self._loads: tuple[Member, ...] = ()  # what the policy knows of each member, in the same order
+        self._parts: dict[tuple[Session, ...], tuple[Member, ...]] = {}  # the same, of those with the right
         self._random = random
         self.moved = 0  # messages that went on to another member
 
@@ -51,8 +52,11 @@ class SharedGroup:
         session = subscription.session
         if session.load is None:
             session.load = ClientLoad(monotonic())
+        if session.conn is not None and session.conn.has_long_pings:
+            session.load.is_known = True  # or will be soon: it agreed to report
         self.members.append(subscription)
         self._loads = (*self._loads, Member(session.client_id, session.load, monotonic()))
+        self._parts.clear()
 
     def remove(self, subscription: Subscription) -> None:
         session = subscription.session
@@ -60,13 +64,19 @@ class SharedGroup:
             load for m, load in zip(self.members, self._loads, strict=True) if m.session is not session
         )
         self.members = [m for m in self.members if m.session is not session]
+        self._parts.clear()
 
     def restricted(self, members: list[Subscription]) -> SharedGroup:
         """The same group, policy included, with some of its members only."""
         part = SharedGroup(self.name, self.topic_filter, self.policy, self._random)
         part.members = members
-        known = {m.session: load for m, load in zip(self.members, self._loads, strict=True)}
-        part._loads = tuple(known[m.session] for m in members)
+        # One tuple for all topics with the same members: policies keep state by it.
+        sessions = tuple(m.session for m in members)
+        loads = self._parts.get(sessions)
+        if loads is None:
+            known = {m.session: load for m, load in zip(self.members, self._loads, strict=True)}
+            loads = self._parts[sessions] = tuple(known[session] for session in sessions)
+        part._loads = loads
         return part
 
     def choose(self, topic: bytes, publisher: str, now: float, qos: int) -> Subscription | None:

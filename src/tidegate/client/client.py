@@ -156,9 +156,7 @@ class Client:
                     return SENT
                 await self._within(timeout, connection.wait_writable(), "to take what was sent")
                 return SENT
-            return await self._within(
-                timeout, self._publish(packet), f"to acknowledge a message to {topic!r}"
-            )
+            return await self._within(timeout, self._publish(packet), f"to acknowledge a message to {topic!r}")
         # The common case without the tasks and timers of the others.
         waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
         connection.session.publisher.publish(Outgoing(packet, waiter))
@@ -252,9 +250,10 @@ class Client:
             yield Messages(inbox, connection.reports)
         finally:
             names = [each.topic_filter for each in subscriptions]
+            granted = [name for name in names if name in self.subscriptions]
             try:
-                if self.is_connected:
-                    await self.unsubscribe(*names, timeout=timeout)
+                if granted and self.is_connected:
+                    await self.unsubscribe(*granted, timeout=timeout)
             except (ConnectionLost, NotConnected):
                 pass  # The subscriptions went with the connection.
             finally:

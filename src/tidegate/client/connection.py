@@ -21,6 +21,7 @@ from tidegate.client.errors import (
     ConnectRefused,
     NotConnected,
     OperationTimeout,
+    ServerDisconnected,
 )
 from tidegate.client.inbox import Inbox
 from tidegate.client.load_reports import LoadReports
@@ -62,6 +63,7 @@ class Connection:
             lambda: len(self.routes),
             manual_ack=options.manual_ack,
         )
+        self.session.on_open = self._on_open
         self.outbox: Outbox | None = None
         self.callbacks: dict[CallbackRunner, asyncio.Task[None]] = {}
         self.connack = Connack()
@@ -262,7 +264,7 @@ class Connection:
             try:
                 await self._open_here()
                 return
-            except ConnectRefused as error:
+            except (ConnectRefused, ServerDisconnected) as error:
                 if not self._whereabouts.follow(error):
                     raise
 
@@ -298,9 +300,6 @@ class Connection:
             raise
         self.state = State.OPEN
         self._opened_at = asyncio.get_running_loop().time()
-        self.reports.on_connected(
-            self.connack, sum(inbox.count(lambda message: not message.qos) for inbox in self.routes)
-        )
         self._wake_all()
         self.update_reading()
 
@@ -370,6 +369,10 @@ class Connection:
         self._wake_all()
         _wake(self._end_waiters)
         _wake(self._acknowledged_waiters)
+
+    def _on_open(self, connack: Connack) -> None:
+        left_over = sum(inbox.count(lambda message: not message.qos) for inbox in self.routes)
+        self.reports.on_connected(connack, left_over)
 
     def _deliver(self, message: Message) -> None:
         if self.calls.topic and self.calls.on_message(message):

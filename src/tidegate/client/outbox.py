@@ -57,9 +57,7 @@ class _Receipt:
 class Outbox:
     """Belongs to one client and one file. `size` bounds unfinished messages, on disk and in memory together."""
 
-    def __init__(
-        self, path: Path, *, size: int, when_full: WhenFull, window: int, publisher: Publisher
-    ) -> None:
+    def __init__(self, path: Path, *, size: int, when_full: WhenFull, window: int, publisher: Publisher) -> None:
         self._loop = asyncio.get_running_loop()
         self._size = size
         self.when_full = when_full

@@ -140,7 +140,8 @@ class OutboxStore:
                 db.execute("COMMIT")
                 self._deletions.clear()
             results: list[tuple[Done, Any]] = [
-                (done, _read(db, *argument) if kind == "read" else None) for kind, argument, done in waiting
+                (done, _read(db, *argument) if kind == "read" else None)
+                for kind, argument, done in waiting
             ]
         except sqlite3.Error as error:
             if db.in_transaction:

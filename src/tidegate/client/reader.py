@@ -97,9 +97,7 @@ class SessionReader:
             identifier = data[topic_end] << 8 | data[topic_end + 1]
             if not identifier:
                 return False
-        self._session.on_message(
-            topic, data[pos:end], qos, first_byte & 1 != 0, first_byte & 8 != 0, identifier
-        )
+        self._session.on_message(topic, data[pos:end], qos, first_byte & 1 != 0, first_byte & 8 != 0, identifier)
         return True
 
     def _learn(self, first_byte: int, body: bytes, raw_topic: bytes) -> None:

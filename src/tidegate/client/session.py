@@ -57,6 +57,8 @@ class Session:
         self.client_id = options.client_id
         self.limits = ServerLimits(keep_alive=options.keep_alive)
         self.connections = 0
+        self.on_open: Callable[[Connack], None] = lambda _connack: None
+        """Called when a connection is accepted, before the first message on it is handled."""
         self._clean_start = True
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Publish: self._on_publish,
@@ -104,6 +106,7 @@ class Session:
         )
         if present:
             self._discard_stale()
+        self.on_open(packet)
         self.requests.on_connected(session_present=present)
         self.publisher.on_connected(limits, session_present=present)
 

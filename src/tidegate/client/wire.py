@@ -84,9 +84,7 @@ class Wire:
         head = bytes((first_byte, size)) if size < 0x80 else self._head(first_byte, size)
         limit = self._max_packet_size
         if limit is not None and len(head) + size > limit:
-            raise PacketTooLarge(
-                f"Publish has {len(head) + size} bytes, the peer takes {limit}", blame=Blame.LOCAL
-            )
+            raise PacketTooLarge(f"Publish has {len(head) + size} bytes, the peer takes {limit}", blame=Blame.LOCAL)
         self._write(b"".join((head, topic, identifier, properties, payload)))
 
     @staticmethod

@@ -73,7 +73,7 @@ class Verdict(StrEnum):
     HOLDS = "holds"
     FAILS = "fails"
     DIFFERS = "differs"  # from the paper, and the text says why
-    NOT_JUDGED = "not judged"  # the part that would tell was not run
+    NOT_JUDGED = "not judged"  # the measurement cannot tell
 
 
 @dataclass(slots=True, kw_only=True)

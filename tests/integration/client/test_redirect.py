@@ -9,7 +9,7 @@ import uvloop
 
 from tests.integration.client.servers import DEADLINE, Peer, free_port, scripted
 from tidegate.client import Client, ConnectRefused, Property, ServerDisconnected, TooManyRedirects
-from tidegate.mqtt import Connect, Disconnect, Puback, Publish, ReasonCode
+from tidegate.mqtt import Connack, Connect, Disconnect, Puback, Publish, ReasonCode
 from tidegate.net.errors import DialError
 from tidegate.testing import BrokerThread
 
@@ -37,25 +37,19 @@ def send_away(reference: Callable[[], str], seen: list[Publish]) -> Script:
     return script
 
 
-async def acknowledge_all(peer: Peer) -> None:
-    await peer.accept()
-    while True:
-        packet = await peer.receive()
-        if isinstance(packet, Publish) and packet.qos:
-            peer.send(Puback(packet_identifier=packet.packet_identifier or 0))
-
-
 @pytest.mark.parametrize("reason_code", [0x9C, 0x9D])
 def test_a_refusal_that_names_a_server_leads_there(tidegate_broker: BrokerThread, reason_code: int) -> None:
     reference = f"127.0.0.1:{tidegate_broker.port}"
 
     async def main() -> None:
-        async with scripted(refuse(lambda: reference, reason_code)) as port:
-            async with Client(f"127.0.0.1:{port}") as client:
-                await client.subscribe("t", qos=1)
-                await client.publish("t", "there", qos=1)
-                async with asyncio.timeout(DEADLINE):
-                    assert (await anext(client.messages)).text == "there"
+        async with (
+            scripted(refuse(lambda: reference, reason_code)) as port,
+            Client(f"127.0.0.1:{port}") as client,
+        ):
+            await client.subscribe("t", qos=1)
+            await client.publish("t", "there", qos=1)
+            async with asyncio.timeout(DEADLINE):
+                assert (await anext(client.messages)).text == "there"
 
     uvloop.run(main())
 
@@ -130,16 +124,14 @@ def test_a_temporary_server_that_does_not_answer_is_asked_for_again_at_home() ->
             packet = await peer.accept()
         assert isinstance(packet, Connect)
         connects.append(packet)
-        if len(connects) == 2:
-            peer.send(
-                Disconnect(
-                    reason_code=0x9C, properties={Property.SERVER_REFERENCE: f"127.0.0.1:{dead}"}
-                )
-            )
-        if len(connects) < 3:
+        if len(connects) == 1:
             return
         packet = await peer.receive()
         assert isinstance(packet, Publish)
+        if len(connects) == 2:
+            properties = {Property.SERVER_REFERENCE: f"127.0.0.1:{dead}"}
+            peer.send(Disconnect(reason_code=0x9C, properties=properties))
+            return
         peer.send(Puback(packet_identifier=packet.packet_identifier or 0))
         await peer.wait_closed()
 
@@ -190,6 +182,20 @@ def test_after_a_loss_the_client_returns_home_unless_the_server_has_moved_for_go
     assert uvloop.run(main(0x9D)) == ["home", "elsewhere", "elsewhere"]
 
 
+def test_being_sent_away_right_after_being_accepted_is_followed(tidegate_broker: BrokerThread) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.receive()
+        properties = {Property.SERVER_REFERENCE: f"127.0.0.1:{tidegate_broker.port}"}
+        peer.send(Connack(), Disconnect(reason_code=0x9C, properties=properties))
+
+    async def main() -> None:
+        async with scripted(script) as port, Client(f"127.0.0.1:{port}") as client:
+            await client.publish("t", qos=1)
+            assert client.is_connected
+
+    uvloop.run(main())
+
+
 @pytest.mark.parametrize("reference", ["", ":x", "mqtt://"])
 def test_a_refusal_without_a_usable_reference_is_an_error(reference: str) -> None:
     async def main() -> None:
@@ -205,10 +211,12 @@ def test_a_client_that_does_not_follow_learns_the_reference() -> None:
     seen: list[Publish] = []
 
     async def main() -> None:
-        async with scripted(send_away(lambda: "elsewhere:1", seen)) as port:
-            async with Client(f"127.0.0.1:{port}", max_redirects=0) as client:
-                with pytest.raises(ServerDisconnected) as caught:
-                    await client.publish("t", qos=1)
-                assert caught.value.server_reference == "elsewhere:1"
+        async with (
+            scripted(send_away(lambda: "elsewhere:1", seen)) as port,
+            Client(f"127.0.0.1:{port}", max_redirects=0) as client,
+        ):
+            with pytest.raises(ServerDisconnected) as caught:
+                await client.publish("t", qos=1)
+            assert caught.value.server_reference == "elsewhere:1"
 
     uvloop.run(main())

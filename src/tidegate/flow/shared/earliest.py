@@ -129,6 +129,8 @@ class EarliestFinish:
             while len(self._tables) >= TABLES:
                 del self._tables[next(iter(self._tables))]
             timetable = self._tables[id(members)] = Timetable(members)
+            # Those who told anything may have left.
+            self.is_counting = any(member.load.is_known for member in members)
         self._table = timetable
         return timetable
 

@@ -21,6 +21,8 @@ class LeastInflight:
         for index in range(1, len(members)):
             member = members[index]
             outstanding = member.load.outstanding
-            if outstanding < fewest or (outstanding == fewest and member.last_sent < members[best].last_sent):
+            if outstanding < fewest or (
+                outstanding == fewest and member.last_sent < members[best].last_sent
+            ):
                 best, fewest = index, outstanding
         return best

@@ -93,6 +93,11 @@ class ClientLoad:
         self._busy_since = now
         self._last_sent = now
 
+    def watch(self, watcher: ref[Watcher], index: int) -> None:
+        """Announce corrections to it from now on; those that are gone make room."""
+        self.watchers = [entry for entry in self.watchers if entry[0]() is not None]
+        self.watchers.append((watcher, index))
+
     @property
     def sent_since_report(self) -> int:
         return self.sent - self._sent_at_report
@@ -198,15 +203,10 @@ class ClientLoad:
         before = self.free_at
         self.free_at = free_at
         if self.watchers and abs(free_at - before) > NOTABLE * self.service:
-            is_over = False
             for watcher, index in self.watchers:
                 found = watcher()
-                if found is None:
-                    is_over = True
-                else:
+                if found is not None:
                     found.changed.add(index)
-            if is_over:
-                self.watchers = [entry for entry in self.watchers if entry[0]() is not None]
 
     def _count(self, total: int, queue_length: int, sent_between: int, interval: float) -> int:
         """How many are outstanding, given the client's own total; corrects for what was lost or came from elsewhere."""

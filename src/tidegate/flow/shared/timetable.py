@@ -31,7 +31,7 @@ class Timetable:
         self._build()
         me: ref[Watcher] = ref(self)
         for index, member in enumerate(members):
-            member.load.watchers.append((me, index))
+            member.load.watch(me, index)
 
     def _build(self) -> None:
         self.changed.clear()

@@ -38,8 +38,8 @@ def present(report: dict[str, Any]) -> Presentation:
             f"{light['adaptive']:.0f} with adaptive",
             verdict=Verdict.HOLDS if light["paper"] >= 0.95 * light["off"] else Verdict.FAILS,
             note="No real clock is exact: half of the intervals are shorter than the trained mean, and each such "
-            "message is held for exp(1) seconds at one message a second. So at the light load the published rule's CPU is "
-            "that of a broker which does less.",
+            "message is held for exp(1) seconds at one message a second. So at the light load the published rule's "
+            "CPU is that of a broker which does less.",
         )
     )
     return Presentation(

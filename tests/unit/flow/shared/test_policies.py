@@ -189,6 +189,19 @@ def test_earliest_finish_notices_within_a_round_who_begins_to_tell(count: int) -
     assert 1 not in chosen
 
 
+def test_earliest_finish_counts_no_more_when_those_who_told_have_left() -> None:
+    policy, members = EarliestFinish(), group(10)
+    members[0].load.on_report(1.0, report(0, 25))
+    for number in range(20):
+        pick(policy, members, 1.0 + number)
+    assert policy.is_counting
+    for size in (9, 4):
+        rest = members[-size:]
+        pick(policy, rest, 30.0)
+        assert not policy.is_counting
+        policy.is_counting = True
+
+
 @pytest.mark.parametrize("count", [3, 10])
 def test_earliest_finish_gives_by_speed_and_backlog(count: int) -> None:
     members = group(count)
