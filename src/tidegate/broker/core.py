@@ -173,6 +173,16 @@ class Core:
 
     def flush(self) -> None:
         """The end of a turn: write what was collected."""
+        self.write()
+        if self.turn_began:
+            now = self.now()
+            is_late = self.meter.turn(now, now - self.turn_began)
+            self.turn_began = 0.0
+            if is_late:
+                self.measure_load(now)
+
+    def write(self) -> None:
+        """Write what was collected, in the midst of a turn."""
         dirty, self.dirty = self.dirty, []
         sent = 0
         for session in dirty:
@@ -186,12 +196,6 @@ class Core:
             sent += len(data)
             conn.transport.write(data)
         self.counters.bytes_sent += sent
-        if self.turn_began:
-            now = self.now()
-            is_late = self.meter.turn(now, now - self.turn_began)
-            self.turn_began = 0.0
-            if is_late:
-                self.measure_load(now)
 
     def has_room_for_qos0(self, session: Session, size: int) -> bool:
         """Whether a slow reader may have more QoS 0 queued. When room is short, the longest blocked gives up its."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
 
+WRITE_AFTER = 0.0003  # seconds: what was urgent enough to be served first does not wait for the rest to be
 SLICE = 0.002  # seconds of work before the loop looks for new messages, of more urgent senders perhaps
 
 
@@ -50,11 +51,14 @@ class Lanes:
         self._is_scheduled = False
         core = self._core
         heap = self._heap
-        began = now = core.now()
+        began = written = now = core.now()
         while heap and now - began < SLICE:
             conn = heapq.heappop(heap)[2]
             conn.serve()
             now = core.now()
+            if now - written > WRITE_AFTER:
+                core.write()
+                written = now
         core.flush()
         if heap and not self._is_scheduled:
             self._is_scheduled = True

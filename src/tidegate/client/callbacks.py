@@ -67,3 +67,40 @@ class CallbackRunner:
             reports.on_ended(self)
         if not self._manual_ack:
             message.ack(reason_code)
+
+
+class Callbacks:
+    """The callbacks of one client, each with its queue and its task; `close` awaits them."""
+
+    def __init__(self, reports: LoadReports, on_taken: Callable[[Message], None], *, manual_ack: bool) -> None:
+        self._reports = reports
+        self._on_taken = on_taken
+        self._manual_ack = manual_ack
+        self._tasks: dict[CallbackRunner, asyncio.Task[None]] = {}
+        self._past_errors = 0
+
+    @property
+    def errors(self) -> int:
+        return self._past_errors + sum(runner.errors for runner in self._tasks)
+
+    def start(self, callback: Callback) -> Inbox:
+        """A queue that `callback` empties until it is closed."""
+        inbox = Inbox(self._on_taken)
+        runner = CallbackRunner(callback, inbox, self._reports, manual_ack=self._manual_ack)
+        task = asyncio.get_running_loop().create_task(runner.run(), name="tidegate client callback")
+        self._tasks[runner] = task
+        task.add_done_callback(lambda _: self._on_ended(runner))
+        return inbox
+
+    async def close(self) -> None:
+        """End them; what they have not handled is not acknowledged, and comes again in the same session."""
+        # One of them may be the caller, who then ends by himself.
+        running = [task for task in self._tasks.values() if task is not asyncio.current_task()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    def _on_ended(self, runner: CallbackRunner) -> None:
+        self._tasks.pop(runner, None)
+        self._past_errors += runner.errors

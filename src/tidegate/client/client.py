@@ -222,7 +222,7 @@ class Client:
         """
         subscriptions = subscription_list(topics, qos, no_local, retain_as_published, retain_handling)
         self._connection.check()
-        inbox = None if callback is None else self._connection.start_callback(callback)
+        inbox = None if callback is None else self._connection.callbacks.start(callback)
         return await self._subscribe(subscriptions, inbox, identifier, user_properties, timeout)
 
     @asynccontextmanager

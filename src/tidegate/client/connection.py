@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from tidegate.client.callbacks import Callback, CallbackRunner
+from tidegate.client.callbacks import Callbacks
 from tidegate.client.calls import Calls
 from tidegate.client.deadlines import Deadlines
 from tidegate.client.errors import (
@@ -65,12 +65,13 @@ class Connection:
         )
         self.session.on_open = self._on_open
         self.outbox: Outbox | None = None
-        self.callbacks: dict[CallbackRunner, asyncio.Task[None]] = {}
+        self.callbacks = Callbacks(
+            self.reports, self._on_taken_by_callback, manual_ack=options.manual_ack
+        )
         self.connack = Connack()
         self.reconnects = 0
         self.received = 0
         self.dropped = 0
-        self.callback_errors = 0
         self.deadlines = Deadlines()
         self._link: Link | None = None
         self._error: Exception | None = None
@@ -153,12 +154,7 @@ class Connection:
         try:
             await self._close_link(packet, timeout)
         finally:
-            # One of them may be the caller, who then ends by himself.
-            running = [task for task in self.callbacks.values() if task is not asyncio.current_task()]
-            for task in running:
-                task.cancel()
-            if running:
-                await asyncio.wait(running)
+            await self.callbacks.close()
             if self.outbox is not None:
                 outbox, self.outbox = self.outbox, None
                 await outbox.close()
@@ -230,7 +226,7 @@ class Connection:
             "publishes_open": len(session.publisher),
             "requests_open": len(self.calls),
             "responses_late": self.calls.late,
-            "callback_errors": self.callback_errors + sum(runner.errors for runner in self.callbacks),
+            "callback_errors": self.callbacks.errors,
             "reports": str(self.reports.carrier),
             "reports_sent": self.reports.sent,
         }
@@ -241,15 +237,6 @@ class Connection:
     def new_inbox(self) -> Inbox:
         """A queue for a `subscribed` block; it takes part once its filters are added to `routes`."""
         return Inbox(self._on_taken)
-
-    def start_callback(self, callback: Callback) -> Inbox:
-        """A queue that `callback` empties."""
-        inbox = Inbox(self._on_taken_by_callback)
-        runner = CallbackRunner(callback, inbox, self.reports, manual_ack=self._options.manual_ack)
-        task = asyncio.get_running_loop().create_task(runner.run(), name="tidegate client callback")
-        self.callbacks[runner] = task
-        task.add_done_callback(lambda _: self._on_callback_ended(runner))
-        return inbox
 
     def drop(self, inbox: Inbox) -> None:
         """Nobody takes from this queue any more: acknowledge what is in it, or it would hold back what follows."""
@@ -393,10 +380,6 @@ class Connection:
     def _on_taken_by_callback(self, _message: Message) -> None:
         if self._link is not None and not self._link.is_reading:
             self.update_reading()
-
-    def _on_callback_ended(self, runner: CallbackRunner) -> None:
-        self.callbacks.pop(runner, None)
-        self.callback_errors += runner.errors
 
     def _on_chunk(self) -> None:
         self._was_full = self.routes.is_full

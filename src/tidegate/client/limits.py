@@ -51,6 +51,8 @@ class ServerLimits:
         )
 
     def check_publish(self, qos: int, *, retain: bool) -> None:
+        if qos < 0:
+            raise NotSupported(f"QoS {qos} does not exist", hint="use 0, 1 or 2")
         if qos > self.maximum_qos:
             # [MQTT5-3.2.2-11]
             raise NotSupported(

@@ -41,7 +41,7 @@ class ReportOptions:
     - `when_idle`: report every interval, even if nothing was processed in it, as the thesis does.
     """
 
-    carrier: Carrier = Carrier.AUTO
+    carrier: Carrier | str = Carrier.AUTO
     interval: float = 1.0
     min_interval: float = 0.1
     queue_change: int = 2
@@ -50,6 +50,8 @@ class ReportOptions:
     when_idle: bool = False
 
     def __post_init__(self) -> None:
+        if self.carrier not in list(Carrier):
+            raise ClientError(f"no report travels by {self.carrier!r}", hint=f"use one of {', '.join(Carrier)}")
         if not 0 < self.min_interval <= self.interval:
             raise ClientError(
                 f"reports every {self.interval:g} s, at least {self.min_interval:g} s apart",

@@ -112,7 +112,7 @@ class LoadReports:
         return self._pingreq(self._queue_length(), time.monotonic())
 
     def _agreed(self, connack: Connack) -> Carrier:
-        wanted = self._options.carrier
+        wanted = Carrier(self._options.carrier)
         is_version_5 = self._session.wire.version >= 5
         if wanted in (Carrier.AUTO, Carrier.PING):
             is_offered = NEGOTIATION in connack.properties.get(Property.USER_PROPERTY, ())

@@ -85,7 +85,11 @@ class Outbox:
         """Open the file and give the publisher what an earlier process left; raises `OutboxError`."""
         opened: asyncio.Future[Contents] = self._loop.create_future()
         self._store.start(self._window, _settle(opened))
-        contents = await opened
+        try:
+            contents = await opened
+        except asyncio.CancelledError:
+            self._store.close(lambda _: None)
+            raise
         self._count = contents.messages
         self._last_number = self._last_committed = contents.last_number
         self._publisher.hold_release = self._hold_release

@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 from tidegate.mqtt.encode import encode_packet
 from tidegate.mqtt.errors import Blame, PacketTooLarge
 from tidegate.mqtt.packets import Packet, Publish
-from tidegate.mqtt.primitives import write_string, write_variable_byte_integer
+from tidegate.mqtt.primitives import VARIABLE_BYTE_INTEGER_MAX, write_string, write_variable_byte_integer
 from tidegate.mqtt.topics import validate_topic_name
 
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -81,6 +81,9 @@ class Wire:
         properties = b"\0" if self.version >= 5 else b""
         payload = packet.payload
         size = len(topic) + len(identifier) + len(properties) + len(payload)
+        if size > VARIABLE_BYTE_INTEGER_MAX:
+            self.send(packet)  # which says what is wrong
+            return
         head = bytes((first_byte, size)) if size < 0x80 else self._head(first_byte, size)
         limit = self._max_packet_size
         if limit is not None and len(head) + size > limit:

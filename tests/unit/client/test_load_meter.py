@@ -152,5 +152,7 @@ def test_options_that_cannot_work_are_refused() -> None:
     with pytest.raises(ClientError):
         ReportOptions(interval=1.0, min_interval=2.0)
     with pytest.raises(ClientError):
+        ReportOptions(carrier="pigeon")
+    with pytest.raises(ClientError):
         ClientOptions(reports="loud")
     assert ClientOptions(reports=ReportOptions(carrier=Carrier.PUBLISH)).report_options.carrier is Carrier.PUBLISH
