@@ -52,8 +52,6 @@ class SharedGroup:
         session = subscription.session
         if session.load is None:
             session.load = ClientLoad(monotonic())
-        if session.conn is not None and session.conn.has_long_pings:
-            session.load.is_known = True  # or will be soon: it agreed to report
         self.members.append(subscription)
         self._loads = (*self._loads, Member(session.client_id, session.load, monotonic()))
         self._parts.clear()
