@@ -48,7 +48,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "load": frozenset({"mqtt", "stats"}),
     # accounts implements the broker's hook protocols and knows nothing else of it.
     "accounts": frozenset({"mqtt", "broker.hooks", "broker.settings", "broker.connection", "broker.session"}),
-    "settings": frozenset({"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}),
+    "settings": frozenset(
+        {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}
+    ),
     "node": EVERYTHING - {"pipeline", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),
     "testing": frozenset({"node", "broker", "client", "rpc", "sim", "settings", "net", "mqtt"}),

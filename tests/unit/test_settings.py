@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.broker.flow_settings import PriorityClass
+from tidegate.broker.flow_settings import PriorityClass, SharedRule
 from tidegate.broker.settings import Features, Limits, QueueFull
 from tidegate.settings import (
     ListenerSettings,
@@ -476,7 +476,7 @@ def test_given_keys_tell_decisions_from_defaults(written) -> None:
 
 
 def test_every_known_key_can_be_set_to_its_default_as_text() -> None:
-    usual = Settings(classes=(PriorityClass(topic_filter="a/#"),))
+    usual = Settings(classes=(PriorityClass(topic_filter="a/#"),), shared=(SharedRule(),))
     for key in known_keys():
         value: object = usual
         for part in key.split("."):
@@ -490,7 +490,7 @@ def test_every_known_key_can_be_set_to_its_default_as_text() -> None:
             if isinstance(value, tuple)
             else str(value)
         )
-        assert load_settings(None, ["classes.0.topic_filter=a/#", f"{key}={text}"]) == usual, key
+        assert load_settings(None, ["classes.0.topic_filter=a/#", "shared.0.group=", f"{key}={text}"]) == usual, key
 
 
 def test_classes_of_priority_are_tables_of_their_own(written) -> None:

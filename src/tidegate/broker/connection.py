@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -48,6 +50,8 @@ TURN_BYTES = 65_536  # about 700 small packets, 1 ms
 LONG_RUN = 16  # packets of one head after which looking at columns instead is cheaper
 ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
 ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
+TCP_INFO_BYTES = 104  # of Linux's struct tcp_info, of which
+RTT_AT = 68  # the smoothed round-trip time in microseconds stands here
 MAX_UNSENT = 4_096  # acknowledgements and the like that wait for a full socket
 
 
@@ -71,6 +75,7 @@ class Connection(asyncio.Protocol):
         "exchange",
         "expiry_alarm",
         "feeds",
+        "has_long_pings",
         "held",
         "held_bytes",
         "is_cleared",
@@ -150,6 +155,7 @@ class Connection(asyncio.Protocol):
         self.aliases_in: dict[int, bytes] | None = None
         self.aliases_out: dict[bytes, int] | None = None
         self.problem_information = True
+        self.has_long_pings = False  # PINGREQ may carry a load report: it was agreed on
         self.auth_method: str | None = None
         self.exchange: Exchange | None = None
         self.feeds: deque[Iterator[None]] | None = None
@@ -712,6 +718,17 @@ class Connection(asyncio.Protocol):
             if self.held and self.held[-1][0] >> 4 == PacketType.DISCONNECT:
                 control.on_held_disconnect(self, self.held[-1])
             core.lose(self, str(exc) if exc else "")
+
+    def round_trip(self) -> float:
+        """Seconds to the client and back, as TCP measured it; 0 where it did not."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+            return 0.0
+        try:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+        except (OSError, AttributeError):
+            return 0.0
+        return int.from_bytes(info[RTT_AT : RTT_AT + 4], sys.byteorder) / 1e6
 
     def abort(self) -> None:
         self.transport.abort()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.broker import publishing, reauthentication, subscribing
 from tidegate.broker.reasons import CloseReason
+from tidegate.flow.load_report import LOAD_PROPERTY, parse_pingreq
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.errors import MalformedPacket, MQTTError, ProtocolError
@@ -23,15 +24,23 @@ def on_control(conn: Connection, first: int, body: bytes) -> None:
     """Handle one packet; raises MQTTError for what the client did wrong."""
     session = conn.session
     if first >> 4 == PacketType.PINGREQ:
-        if first != 0xC0 or body:
+        if first != 0xC0 or (body and not conn.has_long_pings):
             raise MalformedPacket("PINGREQ has no flags and no body")
         session.write(PINGRESP)
+        if body:
+            report = parse_pingreq(body)
+            if report is not None:
+                session.on_report(report)
         return
     packet = decode_packet(first, body, conn.version)
     match packet:
         case Puback():
             # Unknown identifiers are ignored: the message may have been acknowledged on a former connection.
             session.on_puback(packet.packet_identifier)
+            if packet.properties:
+                for name, value in packet.properties.get(Property.USER_PROPERTY, ()):
+                    if name == LOAD_PROPERTY:
+                        publishing.on_load_report(session, value)
         case Pubrec():
             _on_pubrec(conn, packet)
         case Pubrel():

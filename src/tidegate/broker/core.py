@@ -20,8 +20,9 @@ from tidegate.broker.alarms import TICK, Alarm, Alarms, KeepAlive
 from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
-from tidegate.broker.flow_settings import FlowSettings
+from tidegate.broker.flow_settings import FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
+from tidegate.broker.handing_on import hand_on
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.holding import SWEEP_SHARE, sweep, unread_bytes
 from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
@@ -49,6 +50,7 @@ from tidegate.broker.views import Views
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admitter
 from tidegate.flow.backoff import Load
+from tidegate.flow.shared import SharedPolicy
 from tidegate.mqtt.codes import ReasonCode
 
 log = logging.getLogger("tidegate.broker")
@@ -76,6 +78,7 @@ class Core:
         flow_settings: FlowSettings | None = None,
     ) -> None:
         flow_settings = flow_settings or FlowSettings()
+        self.shared_rules = flow_settings.shared
         self.loop = loop
         self.now: Callable[[], float] = (
             monotonic  # the clock of the loop, but uvloop's own tells only milliseconds
@@ -90,7 +93,6 @@ class Core:
         self.session_observers = hooks.session_observers
         self.methods = {method.name: method for method in hooks.methods}
         self.counters = Counters()
-        self.make_policy = flow.shared_policy(features.shared_policy)
         self.index = SubscriptionIndex(self._make_group)
         if hooks.authoriser is not None:
             self.index.may_receive = partial(_may_receive, hooks.authoriser)
@@ -139,7 +141,22 @@ class Core:
         self.set_flow(flow_settings)
 
     def _make_group(self, name: str, topic_filter: bytes) -> SharedGroup:
-        return SharedGroup(name, topic_filter, self.make_policy(), self.random)
+        return SharedGroup(name, topic_filter, self._shared_policy(name, topic_filter), self.random)
+
+    def _shared_policy(self, name: str, topic_filter: bytes) -> SharedPolicy:
+        """By the first rule for the group and its filter, else by the setting for all."""
+        rule = self._shared_rule(name, topic_filter)
+        return rule.make() if rule is not None else flow.shared_policy(self.features.shared_policy)()
+
+    def _shared_rule(self, name: str, topic_filter: bytes) -> SharedRule | None:
+        for rule in self.shared_rules:
+            if rule.group in ("", name) and rule.topic_filter.encode() in (b"", topic_filter):
+                return rule
+        return None
+
+    def policy_name(self, group: SharedGroup) -> str:
+        rule = self._shared_rule(group.name, group.topic_filter)
+        return rule.policy if rule is not None else self.features.shared_policy
 
     # -- egress ---------------------------------------------------------------------------------------------
 
@@ -306,6 +323,12 @@ class Core:
                 session.durable.store.save_session(session, is_connected=False)
             return
         now = self.now()
+        if session.load is not None and (session.inflight or session.pending):
+            wait = self.features.shared_wait
+            if wait and session.expiry:
+                self.alarms.at(now + wait, partial(self._hand_on, session, session.epoch))
+            else:
+                hand_on(session)
         if session.expiry == 0:
             self.end_session(session)
             return
@@ -324,6 +347,27 @@ class Core:
                 session.will_alarm = self.alarms.at(due, partial(self.delayed_will, session, session.epoch))
             else:
                 self.publish_will(session)
+
+    def _hand_on(self, session: Session, epoch: int) -> None:
+        if session.epoch == epoch and session.conn is None:
+            hand_on(session)
+
+    def watch_for_stall(self, session: Session) -> None:
+        """A member of a group has messages to acknowledge: look later whether it does."""
+        wait = self.features.shared_stall
+        if wait:
+            session.stall_alarm = self.alarms.at(self.now() + wait, partial(self._stalled, session))
+
+    def _stalled(self, session: Session) -> None:
+        session.stall_alarm = None
+        if session.conn is None or not session.inflight:
+            return
+        session.is_stalled = True
+        count = hand_on(session)
+        if count:
+            log.warning(
+                "member of a shared subscription stalled", extra={"client": session.client_id, "moved": count}
+            )
 
     def expire(self, session: Session, epoch: int) -> None:
         if (
@@ -638,9 +682,15 @@ class Core:
         """Take new settings; they rule from the next packet on."""
         if flow_settings is not None and flow_settings != self.flow_settings:
             self.set_flow(flow_settings)
-        self.make_policy = flow.shared_policy(features.shared_policy)
+        old = (self.features.shared_policy, self.shared_rules)
         self.limits = limits
         self.features = features
+        if flow_settings is not None:
+            self.shared_rules = flow_settings.shared
+        if old != (features.shared_policy, self.shared_rules):
+            for group in self.index.groups.values():
+                group.policy = self._shared_policy(group.name, group.topic_filter)
+            self.index.forget_routes()
         self.retained.capacity = limits.max_retained
         self._pace_admission()
         self.admitter.max_wait = limits.connection_wait
@@ -680,8 +730,8 @@ class Core:
     def stop(self) -> None:
         """Say goodbye to everyone; listeners are closed already."""
         self.is_stopping = True
-        for hand_on in list(self.late.values()):
-            hand_on()
+        for late in list(self.late.values()):
+            late()
         for session in list(self.lost):
             self._finish(session)
         for handshake in (*self.handshakes, *self.waiting):

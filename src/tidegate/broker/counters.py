@@ -10,7 +10,7 @@ class Counters:
         "bytes_received", "bytes_sent", "closes", "connections_maximum", "connections_total",
         "connects_refused", "dropped", "expired", "messages_received", "protocol_errors",
         "publish_bytes_received", "publish_denied", "publish_held", "publish_received", "publish_refused",
-        "publish_sent", "queued_messages", "sessions_expired", "subscribe_denied", "too_large",
+        "publish_sent", "queued_messages", "sessions_expired", "shared_moved", "subscribe_denied", "too_large",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -35,6 +35,7 @@ class Counters:
     publish_sent: int
     queued_messages: int
     sessions_expired: int
+    shared_moved: int
     subscribe_denied: int
     too_large: int
 

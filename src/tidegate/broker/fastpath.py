@@ -131,6 +131,7 @@ def acknowledgements(conn: Connection, data: bytes, pos: int, size: int) -> int:
     durable = session.durable
     first = data[pos]
     last = size - 4
+    start = pos
     if first == 0x40:
         while pos <= last and data[pos] == 0x40 and data[pos + 1] == 2:
             number = data[pos + 2] << 8 | data[pos + 3]
@@ -166,6 +167,8 @@ def acknowledgements(conn: Connection, data: bytes, pos: int, size: int) -> int:
             pos += 4
     else:
         return _releases(conn, data, pos, last)
+    if session.load is not None and pos > start:
+        session.progressed((pos - start) // 4)
     if session.pending is not None or session.unsent is not None or durable is not None:
         session.drain()
     return pos

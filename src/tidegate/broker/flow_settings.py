@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tidegate.broker.settings import setting
-from tidegate.flow import BACKOFF, PRIORITY
+from tidegate.flow import BACKOFF, PRIORITY, SHARED, shared_policy
 from tidegate.flow.backoff import AdaptiveSettings, Mode
 from tidegate.flow.backoff.paper import D_MAX
 from tidegate.flow.priority import BULK, NORMAL, URGENT, Band, Rule
+from tidegate.flow.shared import EarliestFinish, Ordering, SharedPolicy
 
 _ADAPTIVE = AdaptiveSettings()
 
@@ -122,6 +123,24 @@ class PriorityClass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedRule:
+    """How one shared subscription picks its member. The first rule that matches decides."""
+
+    group: str = setting("", "name of the group, as in $share/NAME/filter; empty: any")
+    topic_filter: str = setting("", "its topic filter, literally; empty: any")
+    policy: str = setting("earliest_finish", "how it picks its member", choices=SHARED)
+    ordering: Ordering = setting(
+        Ordering.NONE,
+        "earliest_finish: messages of one topic or publisher go to one member while it keeps up",
+    )
+
+    def make(self) -> SharedPolicy:
+        if self.policy == "earliest_finish":
+            return EarliestFinish(ordering=self.ordering)
+        return shared_policy(self.policy)()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSettings:
     """All of it, as the broker takes it."""
 
@@ -129,3 +148,4 @@ class FlowSettings:
     priority: Priority = field(default_factory=Priority)
     load: LoadLimits = field(default_factory=LoadLimits)
     classes: tuple[PriorityClass, ...] = ()
+    shared: tuple[SharedRule, ...] = ()

@@ -21,6 +21,7 @@ from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admission
+from tidegate.flow.load_report import NEGOTIATION
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
@@ -449,6 +450,9 @@ class Handshake(asyncio.Protocol):
             reply[Property.SERVER_KEEP_ALIVE] = imposed
         if not connect.client_id:
             reply[Property.ASSIGNED_CLIENT_IDENTIFIER] = conn.session.client_id
+        if NEGOTIATION in asked.get(Property.USER_PROPERTY, ()):
+            conn.has_long_pings = True
+            reply[Property.USER_PROPERTY] = [NEGOTIATION]
         if core.gate is not None:
             conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
         if conn.receive_maximum < 65_535:

@@ -29,7 +29,9 @@ HASH = b"#"
 class Subscription:
     """One topic filter of one session, with its options. `share` names the group, empty for none."""
 
-    __slots__ = ("identifier", "no_local", "qos", "retain_as_published", "session", "share", "topic_filter")
+    __slots__ = (
+        "identifier", "no_local", "qos", "retain_as_published", "session", "share", "tag", "topic_filter"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Subscription:
         self.retain_as_published = retain_as_published
         self.identifier = identifier
         self.share = share
+        self.tag: tuple[int, ...] = ()  # of a member of a group: see `shared.Tag`
 
 
 class Target:

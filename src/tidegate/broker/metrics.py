@@ -26,6 +26,7 @@ COUNTERS = {
     "publish_denied": "PUBLISH packets without the right to their topic",
     "publish_held": "Times a publisher was held because a queue was full",
     "publish_refused": "PUBLISH packets answered with 0x97 because a queue was full",
+    "shared_moved": "Messages that went on to another member of a shared subscription",
     "subscribe_denied": "Topic filters that were refused",
     "dropped": "Messages dropped for one session",
     "expired": "Messages that expired in a queue",

@@ -13,6 +13,7 @@ from tidegate.broker.index import MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
 from tidegate.broker.settings import QueueFull
+from tidegate.flow.load_report import parse_value
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.errors import (
     MalformedPacket,
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from tidegate.broker.index import Target
     from tidegate.broker.session import Session
 
+LOAD_TOPIC = b"$tide/load"  # a PUBLISH here is a report of the client's load, for the node alone
 DENIED = Route([], ())  # the publisher has no right to this topic
 DENIED.fast4 = DENIED.fast5 = None  # so that every such packet is seen and counted
+REPORT = Route([], ())
+REPORT.fast4 = REPORT.fast5 = None
 MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
 
 
@@ -106,6 +110,13 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     counters = core.counters
     counters.publish_received += 1
     counters.publish_bytes_received += end - pos
+    if topic == LOAD_TOPIC:
+        on_load_report(session, data[payload_at:end])
+        acknowledge(conn, qos, pid, ReasonCode.SUCCESS)
+        if qos == 2:
+            # Nothing is handed on, so a repetition does no harm: its PUBREL is answered all the same.
+            session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
+        return True
     if route is DENIED:
         counters.publish_denied += 1
         acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
@@ -233,6 +244,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     if not topic and conn.v5:
         raise ProtocolError("empty topic without topic alias")
     _check_name(core, topic)
+    if topic == LOAD_TOPIC:
+        return REPORT
     if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":
         if topic.startswith(b"$share/"):
             raise TopicNameInvalid("$share/ is for subscriptions")
@@ -299,6 +312,13 @@ def answer(conn: Connection, packet: bytes, waits: bool = False) -> None:
         conn.session.write(packet)
 
 
+def on_load_report(session: Session, value: str | bytes) -> None:
+    """The client told its load; what makes no sense is ignored."""
+    report = parse_value(value)
+    if report is not None:
+        session.on_report(report)
+
+
 def on_pubrel(conn: Connection, packet_identifier: int) -> None:
     """The sender of a QoS 2 message gives up its identifier [MQTT5-4.3.3-11]."""
     session = conn.session
@@ -351,7 +371,7 @@ def distribute(core: Core, message: Message, route: Route, sender: Session | Non
                 message,
                 min(message.qos, chosen.qos),
                 message.retain and chosen.retain_as_published,
-                (chosen.identifier,) if chosen.identifier else (),
+                chosen.tag,
             )
 
 
@@ -384,6 +404,7 @@ __all__ = [
     "bare_properties",
     "distribute",
     "note_alias",
+    "on_load_report",
     "on_publish",
     "on_pubrel",
     "resolve",

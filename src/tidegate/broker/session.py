@@ -15,7 +15,9 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from tidegate.broker.durable import Durable, packet_identifier
+from tidegate.broker.handing_on import GIVEN_ON
 from tidegate.broker.message import Message
+from tidegate.flow.shared import ClientLoad
 
 if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from tidegate.broker.core import Core
     from tidegate.broker.index import Subscription
     from tidegate.broker.wills import Will
+    from tidegate.flow.load_report import LoadReport
 
 # (message, QoS, retain flag, subscription identifiers, sequence number in the store or 0)
 Delivery = tuple[Message, int, bool, tuple[int, ...], int]
@@ -43,10 +46,39 @@ class Session:
     """State of one client identifier. Only `Core` makes and ends sessions."""
 
     __slots__ = (
-        "backlog", "backlog_bytes", "client_id", "conn", "core", "deaf", "dropped", "durable", "epoch", "expiry",
-        "expiry_alarm", "full_since", "inbound", "inflight", "is_full", "is_plain", "next_pid", "out",
-        "paused", "pending", "pending_bytes", "queued", "quota", "subscriptions", "unsent", "user",
-        "version", "waiters", "will", "will_alarm",
+        "backlog",
+        "backlog_bytes",
+        "client_id",
+        "conn",
+        "core",
+        "deaf",
+        "dropped",
+        "durable",
+        "epoch",
+        "expiry",
+        "expiry_alarm",
+        "full_since",
+        "inbound",
+        "inflight",
+        "is_full",
+        "is_plain",
+        "is_stalled",
+        "load",
+        "next_pid",
+        "out",
+        "paused",
+        "pending",
+        "pending_bytes",
+        "queued",
+        "quota",
+        "stall_alarm",
+        "subscriptions",
+        "unsent",
+        "user",
+        "version",
+        "waiters",
+        "will",
+        "will_alarm",
     )  # fmt: skip
 
     def __init__(self, core: Core, client_id: str) -> None:
@@ -83,6 +115,10 @@ class Session:
         # QoS 2 from the client: identifiers received and not yet released
         self.inbound: set[int] | None = None
         self.durable: Durable | None = None  # None: the session lives and dies with the process
+        # As a member of shared subscriptions
+        self.load: ClientLoad | None = None
+        self.is_stalled = False  # it acknowledged nothing for long, and others do its work
+        self.stall_alarm: Alarm | None = None
 
     # -- QoS 0 ----------------------------------------------------------------------------------------------
 
@@ -238,6 +274,8 @@ class Session:
                 return
             self.out.append(packet)
         inflight[pid] = delivery
+        if self.load is not None and self.stall_alarm is None:
+            self.core.watch_for_stall(self)
         self.core.counters.publish_sent += 1
         if not self.queued:
             self.queued = True
@@ -253,6 +291,55 @@ class Session:
         elif entry[1] == RELEASED:
             mid, _, seq = cast(Released, entry)
             durable.store.done(self, mid, seq)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a shared subscription may choose it for a message that should be done soon."""
+        return self.conn is not None and not (self.paused or self.is_full or self.is_stalled)
+
+    def progressed(self, count: int) -> None:
+        """A member of a group acknowledged so many messages."""
+        load = self.load
+        assert load is not None
+        now = self.core.now()
+        load.on_done(now, count, len(self.inflight) + self.queued_messages)
+        self.is_stalled = False
+        if self.stall_alarm is not None:
+            self.core.alarms.cancel(self.stall_alarm)
+            self.stall_alarm = None
+        if self.inflight:
+            self.core.watch_for_stall(self)
+
+    def on_report(self, report: LoadReport) -> None:
+        if self.load is None:
+            self.load = ClientLoad(self.core.now())
+        conn = self.conn
+        if conn is not None:
+            rtt = conn.round_trip()
+            if rtt:
+                self.load.on_rtt(rtt)
+        self.load.on_report(self.core.now(), report)
+
+    def take_from_queue(self, wanted: set[int]) -> None:
+        """Remove deliveries, given by identity, from the queue in memory."""
+        pending = self.pending
+        assert pending is not None
+        kept: deque[Delivery] = deque()
+        for delivery in pending:
+            if id(delivery) not in wanted:
+                kept.append(delivery)
+                continue
+            size = delivery[0].size_bytes
+            self.pending_bytes -= size
+            self.core.queued_bytes -= size
+            self.core.counters.queued_messages -= 1
+        self.pending = kept or None
+        if self.is_full:
+            self.check_room()
+
+    def forget_delivery(self, delivery: Delivery) -> None:
+        """Another session has it now."""
+        self._forget(delivery)
 
     def make_ready(self) -> bool:
         """Put the session on the flush list if it is connected and its socket takes more."""
@@ -482,6 +569,8 @@ class Session:
     def _finish(self, pid: int, entry: Delivery | RawDelivery | Released) -> None:
         del self.inflight[pid]
         self._forget(entry)
+        if self.load is not None:
+            self.progressed(1)
         if self.pending is not None or self.unsent is not None or self.durable is not None:
             self.drain()
 
@@ -541,9 +630,15 @@ class Session:
         self.conn = None
         self.queued = self.paused = self.deaf = False
         self.out = []
-        for pid, entry in self.inflight.items():
-            if len(entry) == 3 and entry[1] != RELEASED:
+        for pid, entry in list(self.inflight.items()):
+            if entry is GIVEN_ON:
+                del self.inflight[pid]
+            elif len(entry) == 3 and entry[1] != RELEASED:
                 self.inflight[pid] = self._restore(cast(RawDelivery, entry))
+        self.is_stalled = False
+        if self.stall_alarm is not None:
+            self.core.alarms.cancel(self.stall_alarm)
+            self.stall_alarm = None
         if self.backlog is not None:
             self.shed_backlog()
 

@@ -134,5 +134,19 @@ class Features:
     )
     queue_qos0: bool = setting(False, "queue QoS 0 messages for sessions that are offline")
     queue_full: QueueFull = setting(QueueFull.HOLD, "what happens to QoS 1 and 2 when a session has no room")
-    shared_policy: str = setting("round_robin", "how a shared subscription picks its member", choices=SHARED)
+    shared_policy: str = setting(
+        "earliest_finish",
+        "how a shared subscription picks its member; [[shared]] for single groups",
+        choices=SHARED,
+    )
+    shared_wait: float = setting(
+        0.0,
+        "seconds a member that left may take to come back before its QoS 1 messages go to others",
+        minimum=0,
+    )
+    shared_stall: float = setting(
+        30.0,
+        "seconds without an acknowledgement after which a member's QoS 1 messages go to others; 0: never",
+        minimum=0,
+    )
     sys_interval: float = setting(10.0, "seconds between $SYS updates; 0: no $SYS topics", minimum=0)

@@ -1,12 +1,17 @@
 """A shared subscription: one group of sessions, each message goes to one of them.
 
-The choice itself is a pure `flow` policy; this module only keeps the members and what the policy may know.
+The choice itself is a pure `flow` policy; this module keeps the members and tells the policy what it may know: which
+messages went to whom, which were acknowledged, and what clients report about their load.
+
+A member that leaves or stalls gives back what it has not acknowledged: QoS 1 in flight and everything that still waits.
+QoS 2 in flight stays its own: nobody else may get it [MQTT5-4.8.2-5].
 """
 
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from tidegate.flow.shared import ClientLoad, Member, SharedPolicy
 
@@ -15,10 +20,16 @@ if TYPE_CHECKING:
     from tidegate.broker.session import Session
 
 
+class Tag(tuple[int, ...]):  # noqa: SLOT001 - it has to carry the group
+    """Subscription identifiers of a delivery that came by a group, and the group: where it goes if it must go on."""
+
+    group: SharedGroup
+
+
 class SharedGroup:
     """`$share/{name}/{topic_filter}`. Members keep the order in which they joined."""
 
-    __slots__ = ("_loads", "_parts", "_random", "members", "name", "policy", "topic_filter")
+    __slots__ = ("_loads", "_parts", "_random", "members", "moved", "name", "policy", "topic_filter")
 
     def __init__(self, name: str, topic_filter: bytes, policy: SharedPolicy, random: Random) -> None:
         self.name = name
@@ -28,14 +39,21 @@ class SharedGroup:
         self._loads: tuple[Member, ...] = ()  # what the policy knows of each member, in the same order
         self._parts: dict[tuple[Session, ...], tuple[Member, ...]] = {}  # the same, of those with the right
         self._random = random
+        self.moved = 0  # messages that went on to another member
 
     def add(self, subscription: Subscription) -> None:
+        tag = Tag((subscription.identifier,) if subscription.identifier else ())
+        tag.group = self
+        subscription.tag = tag
         for i, member in enumerate(self.members):
             if member.session is subscription.session:
                 self.members[i] = subscription
                 return
+        session = subscription.session
+        if session.load is None:
+            session.load = ClientLoad(monotonic())
         self.members.append(subscription)
-        self._loads = (*self._loads, Member(subscription.session.client_id, ClientLoad()))
+        self._loads = (*self._loads, Member(session.client_id, session.load, monotonic()))
         self._parts.clear()
 
     def remove(self, subscription: Subscription) -> None:
@@ -66,18 +84,25 @@ class SharedGroup:
         is away may still queue it.
         """
         members = self.members
-        start = self.policy.choose(self._loads, topic, publisher, now, self._random)
+        policy = self.policy
+        start = policy.choose(self._loads, topic, publisher, now, self._random)
         first = members[start]
-        if first.session.queued and not first.session.is_full:
-            if self.policy.is_counting:
+        session = first.session
+        if session.queued and not session.is_full and not session.is_stalled:
+            if qos and first.qos:
+                self._loads[start].on_sent(now, 1)
+            elif policy.is_counting:
                 self._loads[start].on_sent(now)
             return first
         found = self._walk(start, qos)
         if found is None:
             return None
-        if self.policy.is_counting:
+        chosen = members[found]
+        if qos and chosen.qos:
+            self._loads[found].on_sent(now, 1)
+        elif policy.is_counting:
             self._loads[found].on_sent(now)
-        return members[found]
+        return chosen
 
     def _walk(self, start: int, qos: int) -> int | None:
         """The first from `start` on that can take it."""
@@ -86,7 +111,7 @@ class SharedGroup:
         for i in range(start, start + count):
             at = i - count if i >= count else i
             session = members[at].session
-            if session.conn is not None and not session.paused and not session.is_full:
+            if session.is_ready:
                 return at
         if qos == 0:
             for at, member in enumerate(members):
@@ -98,3 +123,24 @@ class SharedGroup:
             if not members[at].session.is_full:
                 return at
         return start
+
+    def has_other(self, session: Session) -> bool:
+        """Whether somebody else could take what this member has."""
+        return any(m.session is not session and m.session.is_ready for m in self.members)
+
+    def rows(self, now: float, limit: int) -> list[dict[str, Any]]:
+        """Members as an operator sees them; times in milliseconds."""
+        total = sum(member.share for member in self._loads) or 1
+        return [
+            {
+                "client": member.key,
+                "connected": subscription.session.conn is not None,
+                "is_stalled": subscription.session.is_stalled,
+                "outstanding": member.load.outstanding,
+                "service_ms": round(member.load.service * 1e3, 3),
+                "wait_ms": round(member.load.backlog(now) * 1e3, 3),
+                "share": round(member.share / total, 4),
+                "reports": member.load.report_interval > 0.0,
+            }
+            for subscription, member in zip(self.members[:limit], self._loads[:limit], strict=True)
+        ]

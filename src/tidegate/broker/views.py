@@ -26,6 +26,8 @@ SLICE = 250  # clients looked at in one turn, about a millisecond
 INTERVAL = 1.0  # seconds between two views while somebody subscribes
 PUBLISHERS = b"$SYS/tide/publishers"
 QUEUES = b"$SYS/tide/queues"
+GROUPS = b"$SYS/tide/groups"
+MEMBERS = 20  # shown of a group
 URGENCY = {State.HELD: 2, State.SUSPICIOUS: 1}
 
 
@@ -87,6 +89,8 @@ class Views:
             self._start(self._publishers(wanted))
         if self._is_wanted(QUEUES):
             self._start(self._queues())
+        if self._is_wanted(GROUPS):
+            self._start(self._groups())
         self._timer = core.loop.call_later(INTERVAL, self._tick)
 
     def _is_wanted(self, topic: bytes) -> bool:
@@ -134,6 +138,24 @@ class Views:
                     _keep(best, (size, session.dropped, number, queue_row(session)))
             yield
         self._say(QUEUES, number, [entry[3] for entry in sorted(best, reverse=True)])
+
+    def _groups(self) -> Iterator[None]:
+        core = self._core
+        groups = list(core.index.groups.values())
+        rows: list[dict[str, Any]] = []
+        for group in heapq.nlargest(ROWS, groups, key=lambda each: len(each.members)):
+            rows.append(
+                {
+                    "group": group.name,
+                    "filter": group.topic_filter.decode(),
+                    "policy": core.policy_name(group),
+                    "total": len(group.members),
+                    "moved": group.moved,
+                    "members": group.rows(core.now(), MEMBERS),
+                }
+            )
+            yield
+        self._say(GROUPS, len(groups), rows)
 
     def _say(self, topic: bytes, total: int, rows: list[dict[str, Any]]) -> None:
         document = {"at": round(time.time(), 3), "total": total, "rows": rows}

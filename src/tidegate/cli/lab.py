@@ -90,7 +90,9 @@ def report_command(
     out: Out = None,
     readme: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also put the headline numbers between the lab marks of this file."),
+        typer.Option(
+            metavar="FILE", help="Also put the headline numbers between the lab marks of this file."
+        ),
     ] = None,
 ) -> None:
     """Render all pages again from the JSON of earlier runs; runs nothing."""

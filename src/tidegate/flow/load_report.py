@@ -15,6 +15,9 @@ from typing import Any, Final
 NEGOTIATION: Final = ("tidegate-pingreq", "1")
 """User Property of CONNECT (the offer) and CONNACK (the answer); without it an extended PINGREQ is malformed."""
 
+LOAD_PROPERTY: Final = "tidegate-load"
+"""User Property on a PUBACK whose value is the JSON."""
+
 MAX_BYTES: Final = 1024  # of JSON and of properties: ours has about 90, and parsing must stay cheap
 QUEUE_MAX: Final = 1 << 53  # what JSON numbers hold exactly
 SECONDS_MAX: Final = 1e6  # longer than any message takes; keeps sums and products finite

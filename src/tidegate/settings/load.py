@@ -27,7 +27,8 @@ from tidegate.settings.values import Given, convert
 ENVIRONMENT_PREFIX = "TIDEGATE_"
 LISTENERS = "listeners"
 CLASSES = "classes"
-LISTS = (LISTENERS, CLASSES)
+SHARED = "shared"
+LISTS = (LISTENERS, CLASSES, SHARED)
 _PATH_KEYS = ("certfile", "keyfile", "client_ca")
 
 Tree = dict[str, Any]
@@ -72,6 +73,7 @@ def _gather(
     tree = _read_file(path) if path is not None else {}
     tree.setdefault(LISTENERS, [{}])
     tree.setdefault(CLASSES, [])
+    tree.setdefault(SHARED, [])
     for name, text in sorted((environ or {}).items()):
         key = _environment_key(name)
         if key is not None:

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.accounts.settings import AccountsSettings
-from tidegate.broker.flow_settings import Backoff, FlowSettings, LoadLimits, Priority, PriorityClass
+from tidegate.broker.flow_settings import (
+    Backoff,
+    FlowSettings,
+    LoadLimits,
+    Priority,
+    PriorityClass,
+    SharedRule,
+)
 from tidegate.broker.settings import Features, Limits, setting
 from tidegate.broker.store.settings import StoreSettings
 from tidegate.flow.priority import Classes, InvalidRule
@@ -183,6 +190,9 @@ class Settings:
     classes: tuple[PriorityClass, ...] = field(
         default=(), metadata={"help": "traffic that an administrator puts before or behind the rest"}
     )
+    shared: tuple[SharedRule, ...] = field(
+        default=(), metadata={"help": "how single shared subscriptions pick their member"}
+    )
     store: StoreSettings = field(default_factory=StoreSettings)
     accounts: AccountsSettings = field(default_factory=AccountsSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
@@ -191,7 +201,11 @@ class Settings:
     @property
     def flow(self) -> FlowSettings:
         return FlowSettings(
-            backoff=self.backoff, priority=self.priority, load=self.load, classes=self.classes
+            backoff=self.backoff,
+            priority=self.priority,
+            load=self.load,
+            classes=self.classes,
+            shared=self.shared,
         )
 
 
