@@ -109,6 +109,7 @@ class Views:
         best: list[tuple[int, float, int, dict[str, Any]]] = []
         states: dict[str, int] = dict.fromkeys(State, 0)
         clients = iter(list(core.connections))
+        shown: dict[int, Connection] = {}
         number = 0
         while chunk := list(islice(clients, SLICE)):
             for conn in chunk:
@@ -117,9 +118,13 @@ class Views:
                 row = publisher_row(core, conn)
                 states[row["state"]] += 1
                 number += 1
+                shown[number] = conn
                 _keep(best, (URGENCY.get(row["state"], 0), row["rate"], number, row))
             yield
         self.states = states
+        for _, _, at, row in best:
+            if core.gate is not None and shown[at].publisher is not None:
+                row["rank"] = core.gate.rank(shown[at])  # now that the rates of all are known
         self.top = [entry[3] for entry in sorted(best, reverse=True)]
         if is_wanted:
             self._say(PUBLISHERS, number, self.top)
