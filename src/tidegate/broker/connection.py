@@ -85,8 +85,6 @@ class Connection(asyncio.Protocol):
         "keep_alive_slot",
         "last_batch",
         "last_seen",
-        "late_bytes",
-        "late_until",
         "listener",
         "max_packet_in",
         "max_packet_out",
@@ -145,8 +143,6 @@ class Connection(asyncio.Protocol):
         self.sweep_left = 0  # bytes that are read only to answer what is not a PUBLISH
         self.publisher: Publisher | None = None  # what the gate knows, from the first PUBLISH on
         self.is_cleared = False  # the gate was asked about the first message that is held
-        self.late_until = 0.0  # until then messages are handed on late, and
-        self.late_bytes = 0  # so many wait for it
         self.is_reading = True
         self.is_closing = False
         self.close_reason: CloseReason | None = None
@@ -233,7 +229,7 @@ class Connection(asyncio.Protocol):
         if (
             self.need
             or self.held is not None
-            or self.late_until
+            or self.session.late_until
             or core.publish_observers
             or core.authorise is not None
             or (gate is not None and gate.is_per_message)
@@ -311,7 +307,10 @@ class Connection(asyncio.Protocol):
         if (
             self.more is None
             and not self._is_choked()
-            and (self.held_bytes + self.late_bytes <= self.core.limits.max_held_bytes or self.sweep_left > 0)
+            and (
+                self.held_bytes + self.session.late_bytes <= self.core.limits.max_held_bytes
+                or self.sweep_left > 0
+            )
             and not (
                 self.waits_for is self.core.gate
                 and self.held
@@ -330,7 +329,7 @@ class Connection(asyncio.Protocol):
         core = self.core
         if self.read_epoch != core.index.epoch:
             self._refresh_routes()
-        routes = {} if self.late_until else self.routes  # the short ways hand on at once
+        routes = {} if self.session.late_until else self.routes  # the short ways hand on at once
         v5 = self.v5
         size = len(data)
         pos = 0
@@ -548,8 +547,9 @@ class Connection(asyncio.Protocol):
 
     def postpone(self, seconds: float) -> None:
         """Hand the next message on so much later, and behind those that are late already."""
-        now = self.core.now()
-        self.late_until = max(self.late_until, now + seconds) if seconds > 0.0 or self.late_bytes else 0.0
+        session = self.session
+        due = self.core.now() + seconds
+        session.late_until = max(session.late_until, due) if seconds > 0.0 or session.late_bytes else 0.0
 
     def first_topic(self) -> str:
         """Of the chunk that waits in `more`; empty if it does not begin with a PUBLISH that has one."""

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from random import Random
 from time import monotonic
@@ -323,7 +324,8 @@ class Core:
                 session.durable.store.save_session(session, is_connected=False)
             return
         now = self.now()
-        if session.load is not None and (session.inflight or session.pending):
+        is_taken_over = why is CloseReason.TAKEN_OVER and session.expiry
+        if session.load is not None and (session.inflight or session.pending) and not is_taken_over:
             wait = self.features.shared_wait
             if wait and session.expiry:
                 self.alarms.at(now + wait, partial(self._hand_on, session, session.epoch))
@@ -419,6 +421,8 @@ class Core:
 
     def end_session(self, session: Session) -> None:
         """The session is over: its will, if still due, goes out now [MQTT5-3.1.2-10]."""
+        if session.load is not None and (session.inflight or session.pending) and not self.is_stopping:
+            hand_on(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
         for subscription in session.subscriptions.values():
@@ -597,24 +601,28 @@ class Core:
 
     def hand_on_late(self, conn: Connection, message: Message) -> None:
         """Acknowledged, and handed on when its publisher may: mode `hold` of the back-off."""
+        session = conn.session
         size = message.size_bytes
-        conn.late_bytes += size
-        if conn.late_bytes > self.limits.max_held_bytes:
+        session.late_bytes += size
+        self.queued_bytes += size
+        if session.late_bytes > self.limits.max_held_bytes:
             conn.set_reading(False)
 
-        def hand_on() -> None:
+        def now_due() -> None:
             self.late.pop(alarm, None)
-            conn.late_bytes -= size
-            if not conn.late_bytes:
-                conn.late_until = 0.0
+            session.late_bytes -= size
+            self.queued_bytes -= size
+            if not session.late_bytes:
+                session.late_until = 0.0
             if message.retain:
                 self.retained.keep(message)
-            distribute(self, message, self.index.route(message.topic), conn.session)
-            if not conn.is_closing and not conn.is_reading:
-                conn.resume_reading()
+            distribute(self, message, self.index.route(message.topic), session)
+            reader = session.conn
+            if reader is not None and not reader.is_closing and not reader.is_reading:
+                reader.resume_reading()
 
-        alarm = self.alarms.at(conn.late_until, hand_on)
-        self.late[alarm] = hand_on
+        alarm = self.alarms.at(session.late_until, now_due)
+        self.late[alarm] = now_due
 
     def shed(self, conn: Connection, count: int) -> None:
         """QoS 0 messages of a held publisher are dropped, because what is behind them must be answered."""
@@ -653,7 +661,8 @@ class Core:
 
     def _tick(self) -> None:
         now = self.now()
-        self.loop_lag = max(0.0, now - self._tick_due)
+        lag_before, self.loop_lag = self.loop_lag, max(0.0, now - self._tick_due)
+        self.meter.lag(min(lag_before, self.loop_lag))  # once may be chance
         self._tick_due = now + TICK
         self._ticker = self.loop.call_at(self._tick_due, self._tick)
         limits = self.limits
@@ -680,7 +689,9 @@ class Core:
 
     def apply(self, limits: Limits, features: Features, flow_settings: FlowSettings | None = None) -> None:
         """Take new settings; they rule from the next packet on."""
-        if flow_settings is not None and flow_settings != self.flow_settings:
+        if flow_settings is not None and replace(flow_settings, shared=()) != replace(
+            self.flow_settings, shared=()
+        ):
             self.set_flow(flow_settings)
         old = (self.features.shared_policy, self.shared_rules)
         self.limits = limits
@@ -730,8 +741,9 @@ class Core:
     def stop(self) -> None:
         """Say goodbye to everyone; listeners are closed already."""
         self.is_stopping = True
-        for late in list(self.late.values()):
-            late()
+        for alarm, now_due in list(self.late.items()):
+            self.alarms.cancel(alarm)
+            now_due()
         for session in list(self.lost):
             self._finish(session)
         for handshake in (*self.handshakes, *self.waiting):

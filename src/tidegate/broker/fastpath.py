@@ -38,7 +38,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
         or core.pressure
         or core.publish_observers
         or session.durable is not None
-        or conn.late_until
+        or session.late_until
         or (conn.last_batch is not None and not conn.last_batch.is_committed)
     ):
         return pos, 0

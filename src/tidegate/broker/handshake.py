@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from tidegate.broker.connection import Connection
+from tidegate.broker.handing_on import help_others
 from tidegate.broker.hooks import ConnectRequest, Exchange, Verdict
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
@@ -21,7 +22,7 @@ from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admission
-from tidegate.flow.load_report import NEGOTIATION
+from tidegate.flow.load_report import LOAD_TOPIC, NEGOTIATION
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
@@ -257,7 +258,7 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.QOS_NOT_SUPPORTED
             if will.retain and not features.retain_available:  # [MQTT5-3.2.2-13]
                 return ReasonCode.RETAIN_NOT_SUPPORTED
-            if will.topic == "$SYS" or will.topic.startswith(("$SYS/", "$share/")):
+            if will.topic in ("$SYS", LOAD_TOPIC) or will.topic.startswith(("$SYS/", "$share/")):
                 return ReasonCode.TOPIC_NAME_INVALID
         return ReasonCode.SUCCESS
 
@@ -426,6 +427,8 @@ class Handshake(asyncio.Protocol):
             )
         if present:
             session.resume()
+            if session.load is not None:
+                help_others(session)
         self.transport = None
         if not transport.is_reading():
             transport.resume_reading()

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.broker.shared import SharedGroup
+from tidegate.flow import load_report
 
 if TYPE_CHECKING:
     from tidegate.broker.session import Session
 
 MAX_ROUTES = 65_536
 MAX_CACHED_TOPIC = 512  # bytes; longer topics are looked up each time
+LOAD_TOPIC = load_report.LOAD_TOPIC.encode()
 PLUS = b"+"
 HASH = b"#"
 
@@ -244,8 +246,8 @@ class SubscriptionIndex:
         """The route of a valid topic name; from the cache, or made now."""
         route = self.routes.get(topic)
         if route is None:
-            # A cached route would let clients publish to $SYS; and the memory of the cache is bounded.
-            if topic.startswith(b"$SYS") or len(topic) > MAX_CACHED_TOPIC:
+            # A cached route would let clients publish to $SYS, and hand on reports; and the cache is bounded.
+            if topic.startswith(b"$SYS") or topic == LOAD_TOPIC or len(topic) > MAX_CACHED_TOPIC:
                 return self._make_route(topic)
             if len(self.routes) >= MAX_ROUTES:
                 self.forget_routes()

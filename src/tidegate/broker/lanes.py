@@ -26,7 +26,7 @@ class Lanes:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._heap: list[tuple[float, int, Connection]] = []
+        self._heap: list[tuple[float, int, float, Connection]] = []  # key, order, arrival
         self._order = 0
         self._is_scheduled = False
         self.is_open = False
@@ -41,8 +41,9 @@ class Lanes:
             core.begin_turn()
         self._order += 1
         gate = core.gate
-        key = 0.0 if gate is None else gate.key(conn, core.now())
-        heapq.heappush(self._heap, (key, self._order, conn))
+        now = core.now()
+        key = 0.0 if gate is None else gate.key(conn, now)
+        heapq.heappush(self._heap, (key, self._order, now, conn))
         if not self._is_scheduled:
             self._is_scheduled = True
             core.loop.call_soon(self._serve)
@@ -53,7 +54,8 @@ class Lanes:
         heap = self._heap
         began = written = now = core.now()
         while heap and now - began < SLICE:
-            conn = heapq.heappop(heap)[2]
+            _, _, arrival, conn = heapq.heappop(heap)
+            core.meter.chunk(now - arrival)
             conn.serve()
             now = core.now()
             if now - written > WRITE_AFTER:

@@ -3,7 +3,8 @@
 The measure is the wait of a message that arrives at a random moment. The loop works in turns; who arrives in a turn of
 length t waits t / 2 on average, and is t / T likely to arrive in it. So over a time T the mean wait is Σt² / 2T: one
 long turn counts more than many short ones, and an idle loop makes it 0. Turns are measured from the first message
-they take to the flush at their end, two clock reads a turn.
+they take to the flush at their end, two clock reads a turn. What waits in lanes waits over many turns, so the mean age
+of what is served there counts as well, and so does the lateness of the loop's own tick.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ class LoadMeter:
     """Fed with turns and shares; `state` rises at once and falls after `calm` seconds."""
 
     __slots__ = (
+        "_ages",
         "_alarm_began",
         "_alarm_squares",
         "_began",
+        "_chunks",
         "_high_at",
         "_limits",
+        "_longest",
         "_overload_at",
         "_squares",
         "state",
@@ -41,6 +45,8 @@ class LoadMeter:
         self._began = now
         self._high_at = self._overload_at = -inf  # when the state was last found to be so, or higher
         self._squares = 0.0
+        self._longest = self._ages = 0.0
+        self._chunks = 0
         self._alarm_began = now
         self._alarm_squares = 0.0
         self.wait = 0.0  # seconds, of the last whole window
@@ -56,6 +62,15 @@ class LoadMeter:
         self._alarm_squares += square
         return self._alarm_squares > 2.0 * ALARM_WINDOW * self._limits.high_wait and self.state is Load.LOW
 
+    def lag(self, seconds: float) -> None:
+        """The loop was so late: the wait also of what is too small to be measured as a turn."""
+        self._longest = max(self._longest, seconds)
+
+    def chunk(self, age: float) -> None:
+        """A chunk waited so long in the lanes."""
+        self._ages += age
+        self._chunks += 1
+
     def update(self, now: float, share: float) -> Load:
         """Look at the state; `share` is how full the fullest of queues and memory is, 0 to 1."""
         elapsed = now - self._began
@@ -63,7 +78,12 @@ class LoadMeter:
         # An older alarm is history; an idle node measures no new one.
         if now - self._alarm_began <= ALARM_WINDOW:
             wait = max(wait, self._alarm_squares / (2.0 * ALARM_WINDOW))
+        wait = max(wait, self._longest)
+        if self._chunks:
+            wait = max(wait, self._ages / self._chunks)
         if elapsed >= WINDOW:
+            self._longest = self._ages = 0.0
+            self._chunks = 0
             self.wait = wait
             self._squares = 0.0
             self._began = now

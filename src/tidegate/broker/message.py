@@ -6,6 +6,8 @@ property list as it is forwarded: without length prefix, without Topic Alias (a 
 and without Message Expiry Interval (which is counted down, `expires`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 QOS0 = 0x30
@@ -65,6 +67,12 @@ class Message:
         self.head4: bytes | None = None
         self.head5: bytes | None = None
         self.tail5: bytes | None = None
+
+    def copy(self) -> Message:
+        """The same message, unknown to the store."""
+        return Message(
+            self.topic, self.payload, self.qos, self.retain, self.properties, self.expires, self.publisher
+        )
 
     @property
     def size_bytes(self) -> int:

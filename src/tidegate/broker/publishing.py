@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.broker.index import MAX_CACHED_TOPIC, Route
+from tidegate.broker.index import LOAD_TOPIC, MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
 from tidegate.broker.settings import QueueFull
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tidegate.broker.core import Core
     from tidegate.broker.index import Target
     from tidegate.broker.session import Session
+    from tidegate.broker.shared import SharedGroup
 
-LOAD_TOPIC = b"$tide/load"  # a PUBLISH here is a report of the client's load, for the node alone
 DENIED = Route([], ())  # the publisher has no right to this topic
 DENIED.fast4 = DENIED.fast5 = None  # so that every such packet is seen and counted
 REPORT = Route([], ())
@@ -135,7 +135,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     )
     if is_raw and first & 1 == 0:
         _share_wire_form(message, conn.v5, data, pos, topic_end, at, end)
-    if conn.late_until:
+    if session.late_until:
         core.hand_on_late(conn, message)
     else:
         if first & 1:
@@ -262,8 +262,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     return route
 
 
-def _full_recipient(core: Core, route: Route) -> Session | None:
-    """A session that would have to queue a QoS 1 or 2 message and has no room."""
+def _full_recipient(core: Core, route: Route) -> Session | SharedGroup | None:
+    """A session, or a group of them, that would have to queue a QoS 1 or 2 message and has no room."""
     for target in route.targets:
         session = target.session
         if session.is_full and target.qos and not core.drops_for(session):
@@ -271,7 +271,7 @@ def _full_recipient(core: Core, route: Route) -> Session | None:
     for group in route.shared:
         sessions = [member.session for member in group.members]
         if all(s.is_full and not core.drops_for(s) for s in sessions):
-            return sessions[0]
+            return core.index.groups.get((group.name, group.topic_filter), group)
     return None
 
 

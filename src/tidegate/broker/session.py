@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
     from tidegate.broker.index import Subscription
+    from tidegate.broker.shared import SharedGroup
     from tidegate.broker.wills import Will
     from tidegate.flow.load_report import LoadReport
 
@@ -63,6 +64,8 @@ class Session:
         "is_full",
         "is_plain",
         "is_stalled",
+        "late_bytes",
+        "late_until",
         "load",
         "next_pid",
         "out",
@@ -115,6 +118,8 @@ class Session:
         # QoS 2 from the client: identifiers received and not yet released
         self.inbound: set[int] | None = None
         self.durable: Durable | None = None  # None: the session lives and dies with the process
+        self.late_until = 0.0  # until then its messages are handed on late, and
+        self.late_bytes = 0  # so many wait for it
         # As a member of shared subscriptions
         self.load: ClientLoad | None = None
         self.is_stalled = False  # it acknowledged nothing for long, and others do its work
@@ -270,7 +275,7 @@ class Session:
             assert conn is not None
             packet = conn.encode(message, qos, pid, retain, identifiers, dup)
             if packet is None:  # too large for this client: discarded as if it had been sent [MQTT5-3.1.2-25]
-                self._forget(delivery)
+                self.forget(delivery)
                 return
             self.out.append(packet)
         inflight[pid] = delivery
@@ -281,7 +286,7 @@ class Session:
             self.queued = True
             self.core.mark_dirty(self)
 
-    def _forget(self, entry: Delivery | RawDelivery | Released) -> None:
+    def forget(self, entry: Delivery | RawDelivery | Released) -> None:
         """The client has it, or will never: nothing needs to be kept."""
         durable = self.durable
         if durable is None:
@@ -320,26 +325,11 @@ class Session:
                 self.load.on_rtt(rtt)
         self.load.on_report(self.core.now(), report)
 
-    def take_from_queue(self, wanted: set[int]) -> None:
-        """Remove deliveries, given by identity, from the queue in memory."""
-        pending = self.pending
-        assert pending is not None
-        kept: deque[Delivery] = deque()
-        for delivery in pending:
-            if id(delivery) not in wanted:
-                kept.append(delivery)
-                continue
-            size = delivery[0].size_bytes
-            self.pending_bytes -= size
-            self.core.queued_bytes -= size
-            self.core.counters.queued_messages -= 1
-        self.pending = kept or None
-        if self.is_full:
-            self.check_room()
-
-    def forget_delivery(self, delivery: Delivery) -> None:
-        """Another session has it now."""
-        self._forget(delivery)
+    def count_out(self, size: int) -> None:
+        """A delivery left the queue in memory."""
+        self.pending_bytes -= size
+        self.core.queued_bytes -= size
+        self.core.counters.queued_messages -= 1
 
     def make_ready(self) -> bool:
         """Put the session on the flush list if it is connected and its socket takes more."""
@@ -427,13 +417,10 @@ class Session:
             if qos and not self._may_send(message, qos, seq):
                 break
             pending.popleft()
-            size = message.size_bytes
-            self.pending_bytes -= size
-            core.queued_bytes -= size
-            core.counters.queued_messages -= 1
+            self.count_out(message.size_bytes)
             if message.expires is not None and message.expires <= now:  # [MQTT5-3.3.2-5]
                 core.counters.expired += 1
-                self._forget(delivery)
+                self.forget(delivery)
                 continue
             sent += 1
             if qos:
@@ -530,7 +517,16 @@ class Session:
             self.core.check_full_soon()  # the bound over all sessions may have been that of others, too
 
     def release_waiters(self) -> None:
-        waiters, self.waiters = self.waiters, None
+        """Publishers that wait for this session, or for any member of a group that it is in, go on."""
+        self._release(self)
+        for subscription in self.subscriptions.values():
+            if subscription.share:
+                group = self.core.index.groups.get((subscription.share, subscription.topic_filter))
+                if group is not None:
+                    self._release(group)
+
+    def _release(self, full: Session | SharedGroup) -> None:
+        waiters, full.waiters = full.waiters, None
         for conn in waiters or ():
             self.core.loop.call_soon(conn.release)
 
@@ -568,7 +564,7 @@ class Session:
 
     def _finish(self, pid: int, entry: Delivery | RawDelivery | Released) -> None:
         del self.inflight[pid]
-        self._forget(entry)
+        self.forget(entry)
         if self.load is not None:
             self.progressed(1)
         if self.pending is not None or self.unsent is not None or self.durable is not None:
@@ -587,6 +583,9 @@ class Session:
         self.core.cancel_alarms(self)
         self.out = []
         self.queued = self.paused = False
+        if self.load is not None:
+            self.load.forget(self.core.now())  # another process, perhaps on another machine
+            self.load.awaiting = len(self.inflight) + self.queued_messages
         if changed:
             for topic_filter in self.subscriptions.values():
                 self.core.index.invalidate(topic_filter.topic_filter)
@@ -602,10 +601,12 @@ class Session:
         assert unsent is not None and conn is not None
         while unsent:
             pid = unsent[0]
-            if pid not in self.inflight:
+            entry = self.inflight.get(pid)
+            if entry is GIVEN_ON:
+                del self.inflight[pid]
+            if entry is None or entry is GIVEN_ON:
                 unsent.popleft()
                 continue
-            entry = self.inflight[pid]
             if entry[1] != RELEASED and len(self.inflight) - len(unsent) >= self.quota:
                 return
             unsent.popleft()
@@ -620,10 +621,12 @@ class Session:
             packet = conn.encode(message, qos, pid, retain, identifiers, dup=True)
             if packet is None:
                 del self.inflight[pid]
-                self._forget(entry)
+                self.forget(entry)
             else:
                 self.write(packet)
         self.unsent = None
+        if self.load is not None and self.stall_alarm is None and self.inflight:
+            self.core.watch_for_stall(self)
 
     def detach(self) -> None:
         """The connection is gone; what was on its way at QoS 0 goes with it."""
@@ -653,7 +656,7 @@ class Session:
                 e for e in (*self.inflight.values(), *(self.pending or ())) if len(e) == 5 or e[1] == RELEASED
             ]
             for entry in entries:
-                self._forget(entry)
+                self.forget(entry)
             durable.store.end_session(self)
             durable.tail = durable.tail_bytes = 0
         self.pending = None

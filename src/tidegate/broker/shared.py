@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 from tidegate.flow.shared import ClientLoad, Member, SharedPolicy
 
 if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
     from tidegate.broker.index import Subscription
     from tidegate.broker.session import Session
+
+
+MAX_PARTS = 256  # different sets of members, by their rights, that a group knows
 
 
 class Tag(tuple[int, ...]):  # noqa: SLOT001 - it has to carry the group
@@ -29,7 +33,17 @@ class Tag(tuple[int, ...]):  # noqa: SLOT001 - it has to carry the group
 class SharedGroup:
     """`$share/{name}/{topic_filter}`. Members keep the order in which they joined."""
 
-    __slots__ = ("_loads", "_parts", "_random", "members", "moved", "name", "policy", "topic_filter")
+    __slots__ = (
+        "_loads",
+        "_parts",
+        "_random",
+        "members",
+        "moved",
+        "name",
+        "policy",
+        "topic_filter",
+        "waiters",
+    )
 
     def __init__(self, name: str, topic_filter: bytes, policy: SharedPolicy, random: Random) -> None:
         self.name = name
@@ -39,6 +53,7 @@ class SharedGroup:
         self._loads: tuple[Member, ...] = ()  # what the policy knows of each member, in the same order
         self._parts: dict[tuple[Session, ...], tuple[Member, ...]] = {}  # the same, of those with the right
         self._random = random
+        self.waiters: dict[Connection, None] | None = None  # publishers held until a member has room
         self.moved = 0  # messages that went on to another member
 
     def add(self, subscription: Subscription) -> None:
@@ -72,6 +87,8 @@ class SharedGroup:
         sessions = tuple(m.session for m in members)
         loads = self._parts.get(sessions)
         if loads is None:
+            if len(self._parts) >= MAX_PARTS:
+                self._parts.clear()
             known = {m.session: load for m, load in zip(self.members, self._loads, strict=True)}
             loads = self._parts[sessions] = tuple(known[session] for session in sessions)
         part._loads = loads
@@ -123,10 +140,6 @@ class SharedGroup:
             if not members[at].session.is_full:
                 return at
         return start
-
-    def has_other(self, session: Session) -> bool:
-        """Whether somebody else could take what this member has."""
-        return any(m.session is not session and m.session.is_ready for m in self.members)
 
     def rows(self, now: float, limit: int) -> list[dict[str, Any]]:
         """Members as an operator sees them; times in milliseconds."""

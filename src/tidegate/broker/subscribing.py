@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidegate.broker.handing_on import help_others
 from tidegate.broker.index import Subscription, has_wildcard
 from tidegate.broker.publishing import answer
 from tidegate.mqtt import packets
@@ -106,6 +107,8 @@ def _add(
     if session.durable is not None:
         session.durable.store.save_subscription(session, name, subscription)
     core.tell(lambda observer: observer.on_subscribed(session, subscription))
+    if shared:
+        core.loop.call_soon(help_others, session)  # after its SUBACK
     return subscription, is_new
 
 

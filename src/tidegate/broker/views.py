@@ -50,7 +50,7 @@ def publisher_row(core: Core, conn: Connection) -> dict[str, Any]:
         "hold": round(verdict.hold, 3),
         "rank": verdict.rank,
         "class": None if rule is None else rule.name,
-        "held_bytes": conn.held_bytes + conn.late_bytes,
+        "held_bytes": conn.held_bytes + conn.session.late_bytes,
     }
 
 

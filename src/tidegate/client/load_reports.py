@@ -10,13 +10,9 @@ from typing import Final
 from tidegate.client.load_meter import Carrier, LoadMeter, ReportOptions
 from tidegate.client.message import Message, Receipt
 from tidegate.client.session import Session
-from tidegate.flow.load_report import NEGOTIATION
+from tidegate.flow.load_report import LOAD_PROPERTY, LOAD_TOPIC, NEGOTIATION
 from tidegate.mqtt.packets import Connack, Publish
 from tidegate.mqtt.properties import Property
-
-LOAD_PROPERTY: Final = "tidegate-load"
-"""Name of the User Property of a PUBACK that carries a report."""
-LOAD_TOPIC: Final = "$tide/load"
 
 _PINGREQ: Final = b"\xc0\0"
 _TAKERS: Final = 100  # with more than this, and twice as many as before, those that ended are looked for

@@ -174,6 +174,7 @@ class Outbox:
     def seal(self) -> None:
         """From now on what fails does so because the client ends: it stays in the file."""
         self._is_closed = True
+        self.room.close()
         self._wake_empty()
 
     async def close(self) -> None:

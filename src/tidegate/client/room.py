@@ -39,6 +39,14 @@ class Room:
             raise
         self._promised -= 1
 
+    def close(self) -> None:
+        """Let all go who wait; whoever does has to ask whether there still is anything to wait for."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._promised += 1
+
     def wake(self) -> None:
         """Give free places to those who wait longest."""
         free = self._size - self._used() - self._promised

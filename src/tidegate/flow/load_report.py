@@ -15,6 +15,9 @@ from typing import Any, Final
 NEGOTIATION: Final = ("tidegate-pingreq", "1")
 """User Property of CONNECT (the offer) and CONNACK (the answer); without it an extended PINGREQ is malformed."""
 
+LOAD_TOPIC: Final = "$tide/load"
+"""A PUBLISH here is a report, for the broker alone."""
+
 LOAD_PROPERTY: Final = "tidegate-load"
 """User Property on a PUBACK whose value is the JSON."""
 

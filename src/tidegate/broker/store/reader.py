@@ -23,7 +23,11 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self._db = connect(path, read_only=True)
         self._lock = threading.Lock()
-        self.last_message = self._number("SELECT max(id) FROM message")
+        # Also numbers of messages that are missing: were they used again, a queue would get somebody else's.
+        self.last_message = max(
+            self._number(f"SELECT max({column}) FROM {table}")  # noqa: S608
+            for table, column in (("message", "id"), ("queue", "message_id"), ("retained", "message_id"))
+        )
         self.last_session = self._number("SELECT max(id) FROM session")
         self.shared: dict[int, int] = {}
         self.has_orphans = False
