@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
 
-WRITE_AFTER = 0.0003  # seconds: what was urgent enough to be served first does not wait for the rest to be
+SMALL = 2_048  # bytes of a chunk that does not have to wait for a larger one behind it before it is written
 SLICE = 0.002  # seconds of work before the loop looks for new messages, of more urgent senders perhaps
 
 
@@ -52,15 +52,17 @@ class Lanes:
         self._is_scheduled = False
         core = self._core
         heap = self._heap
-        began = written = now = core.now()
+        began = now = core.now()
+        has_small = False
         while heap and now - began < SLICE:
             _, _, arrival, conn = heapq.heappop(heap)
             core.meter.chunk(now - arrival)
+            is_small = conn.more is None or len(conn.more) <= SMALL
+            if has_small and not is_small:
+                core.write()
+            has_small = is_small
             conn.serve()
             now = core.now()
-            if now - written > WRITE_AFTER:
-                core.write()
-                written = now
         core.flush()
         if heap and not self._is_scheduled:
             self._is_scheduled = True
