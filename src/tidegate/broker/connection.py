@@ -203,6 +203,8 @@ class Connection(asyncio.Protocol):
             return self._consume(data)
         if gate.is_per_message:
             return judging.take(self, gate, data)
+        if self.held is not None:
+            return holding.consume(self, data)  # nothing is accepted, so there is nothing to judge
         counters = core.counters
         before = counters.publish_received
         left = self._consume(data)

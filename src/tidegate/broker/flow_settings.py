@@ -73,7 +73,7 @@ class Priority:
 class LoadLimits:
     """When the node is under load. The measure is how long a message that arrives now waits for its turn."""
 
-    high_wait: float = setting(0.001, "seconds of wait from which the load is HIGH", minimum=0)
+    high_wait: float = setting(0.0005, "seconds of wait from which the load is HIGH", minimum=0)
     overload_wait: float = setting(0.05, "seconds of wait from which it is OVERLOAD", minimum=0)
     calm: float = setting(2.0, "seconds it must be lower before the state is lowered", minimum=0)
     probe: float = setting(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # What a turn of one client may cost, in units of about a microsecond, and what packets cost on the general path.
 TURN_BUDGET = 2_000
 COSTS: dict[int, int] = {PacketType.SUBSCRIBE: 50, PacketType.UNSUBSCRIBE: 30, PacketType.PINGREQ: 2}
-SWEEP_SHARE = 0.25  # of the keep-alive, after which a backlog is swept
+SWEEP_SHARE = 0.4  # of the keep-alive, after which a backlog is swept
 SWEEP_ROOM = (
     524_288  # bytes over what is read ahead: the chunk that went over it, and QoS 1 and 2 that a sweep meets
 )

@@ -20,7 +20,7 @@ def held_bytes(broker: BrokerThread) -> list[int]:
 
     def look() -> list[int]:
         return [
-            conn.held_bytes + conn.late_bytes + len(conn.more or b"")
+            conn.held_bytes + conn.session.late_bytes + len(conn.more or b"")
             for conn in broker.broker.core.connections
         ]
 

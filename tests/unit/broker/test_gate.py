@@ -374,7 +374,7 @@ def test_new_settings_lose_nothing_that_waits_message_by_message(mode: Mode, new
         await room.settle()
         assert numbers(listener) == list(range(15))
         assert not room.core.late
-        assert not room.connection("p").late_until
+        assert not room.session("p").late_until
         await room.close()
 
     run(main())

@@ -122,9 +122,9 @@ def test_hold_acknowledges_at_once_and_delivers_late(qos: int, answer: Answer, v
         assert found == [(1, 0), (2, 0), (3, 0)]
         assert numbers(listener) == [0]
         conn = room.connection("p")
-        assert conn.late_bytes > 0
+        assert conn.session.late_bytes > 0
         await finish(room, listener, 3)
-        assert conn.late_bytes == 0
+        assert conn.session.late_bytes == 0
         await room.close()
 
     run(main())
@@ -185,7 +185,7 @@ def test_a_message_that_arrives_when_held_ones_are_due_does_not_overtake_them() 
         await room.settle()
         conn = room.connection("p")
         assert len(room.core.late) == count - 1
-        while room.core.now() <= conn.late_until:
+        while room.core.now() <= conn.session.late_until:
             time.sleep(0.01)  # noqa: ASYNC251 - the loop must not run: the alarm and the message are due together
         peer.send(message(count))
         for number in range(count + 1, count + 4):
@@ -339,7 +339,7 @@ def test_hold_reads_no_more_than_its_bound_ahead() -> None:
         await room.settle()
         conn = room.connection("p")
         assert not conn.is_reading
-        assert conn.late_bytes <= most + 256 * 1024, "the bound, and one chunk that was read already"
+        assert conn.session.late_bytes <= most + 256 * 1024, "the bound, and one chunk that was read already"
         await finish(room, listener, count)
         assert len(peer.of(Puback)) == count
         await room.close()
