@@ -212,8 +212,9 @@ def present(report: dict[str, Any]) -> Presentation:
             for (name, qos), row in rows.items()
         ],
         note=f"Ratios are medians of the runs of which the machine's host took at most {STEAL:.0%} of the time "
-        "(of all, if there are none). The flood counts from its first moment, also while the node has not noticed it yet. Of what a QoS 0 "
-        "flooder sends, a held one's backlog is dropped and counted, so that its PINGREQ is answered.",
+        "(of all, if there are none). The flood counts from its first moment, also while the node has not noticed it "
+        "yet. Of what a QoS 0 flooder sends, a held one's backlog is dropped and counted, so that its PINGREQ is "
+        "answered.",
     )
     return Presentation(claims=claims, tables=[table], figures=[_figure(report, qos) for qos in (0, 1)])
 
