@@ -19,6 +19,7 @@ HIGH_SHARE = 0.5
 OVERLOAD_SHARE = 0.8
 WINDOW = 0.25  # seconds that a wait is averaged over,
 ALARM_WINDOW = 0.05  # and that are enough to raise the state
+LATE = 0.01  # seconds; less may be the machine's doing, not the node's
 LONGEST_TURN = 1.0  # seconds; a suspended machine is no load
 
 
@@ -64,7 +65,8 @@ class LoadMeter:
 
     def lag(self, seconds: float) -> None:
         """The loop was so late: the wait also of what is too small to be measured as a turn."""
-        self._longest = max(self._longest, seconds)
+        if seconds > LATE:
+            self._longest = max(self._longest, seconds)
 
     def chunk(self, age: float) -> None:
         """A chunk waited so long in the lanes."""

@@ -158,11 +158,18 @@ def test_what_is_on_disk_goes_only_to_members_on_disk_and_survives_a_restart(
         brief.close()  # what it has goes to a member on disk, and is written anew
         until(lambda: broker.call(lambda: core.counters.shared_moved) == 10)
     with BrokerThread(data=tmp_path, flow=IN_TURN) as broker:
-        found = []
+        found: list[bytes] = []
+        clients = []
         for name in ("first", "kept"):
-            client = dial(broker)
-            client.connect(name, clean_start=False, properties=STAYS)
-            found += drain(client)
+            clients.append(dial(broker))
+            clients[-1].connect(name, clean_start=False, properties=STAYS)
+
+        def has_all() -> bool:  # queues are read from disk in their own time
+            for client in clients:
+                found.extend(drain(client))
+            return len(found) >= len(sent)
+
+        until(has_all)
     assert sorted(found, key=int) == sent
 
 
