@@ -198,7 +198,7 @@ def present(report: dict[str, Any]) -> Presentation:
             [
                 f"QoS {qos}",
                 name,
-                f"{row['ratio']['n']}, {row['calm']}",
+                f"{row['ratio']['n']}, {row.get('calm', '–')}",
                 show(row["quiet_p99"]),
                 show(row["flood_p50"]),
                 show(row["flood_p99"]),
