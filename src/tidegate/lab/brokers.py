@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +41,22 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the end of this: between the fork and its return nobody would know of the child."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    usual = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if came:
+        raise KeyboardInterrupt
 
 
 @dataclass(kw_only=True)
@@ -85,15 +105,16 @@ class BrokerProcess:
                 # Inherited by the child and by every thread that it starts.
                 os.sched_setaffinity(0, {self.cpu})
             # A session of its own: Ctrl-C reaches this program, which then stops the broker itself.
-            self._process = subprocess.Popen(
-                self._command(folder),
-                cwd=folder,
-                env=ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                start_new_session=True,
-            )
+            with uninterrupted():
+                self._process = subprocess.Popen(
+                    self._command(folder),
+                    cwd=folder,
+                    env=ENVIRONMENT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    start_new_session=True,
+                )
             os.sched_setaffinity(0, own_cpus)
             self._wait_until_it_answers()
         except BaseException:
