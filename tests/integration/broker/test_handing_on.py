@@ -205,11 +205,21 @@ def test_a_publisher_that_waits_for_a_group_goes_on_when_any_member_has_room(
     publisher.connect("p")
     for number in range(200):
         publisher.send(
-            Publish(topic="jobs/1", payload=b"x", qos=1, packet_identifier=publisher.next_identifier())
+            Publish(
+                topic="jobs/1",
+                payload=str(number).encode(),
+                qos=1,
+                packet_identifier=publisher.next_identifier(),
+            )
         )
         if number == 60:
             until(lambda: broker.call(lambda: broker.broker.core.counters.publish_held) > 0)
-    seen = 0
-    while seen < 100:
-        second.acknowledge(second.take(Publish))
-        seen += 1
+    assert (
+        broker.call(lambda: broker.broker.core.counters.publish_received) == 42
+    )  # one in flight and 20 queued, each
+    seen = []
+    while len(seen) < 100:
+        message = second.take(Publish)
+        seen.append(int(message.payload))
+        second.acknowledge(message)
+    assert seen == sorted(set(seen))
