@@ -85,6 +85,13 @@ async def _collect(client: Client, arrivals: Arrivals) -> None:
         message.ack()
 
 
+async def _connected(client: Client, times: int) -> None:
+    """Wait until the client has connected so many times."""
+    async with asyncio.timeout(PROGRESS_SECONDS):
+        while client.statistics()["connections"] < times:
+            await asyncio.sleep(0.01)
+
+
 async def survive(messages: int, kills: int, data: str, say: Callable[[str], None]) -> Outcome:
     began = time.monotonic()
     arrivals = Arrivals(messages)
@@ -103,6 +110,8 @@ async def survive(messages: int, kills: int, data: str, say: Callable[[str], Non
                     await arrivals.wait(messages * kill // (kills + 1))
                     broker.kill()
                     await asyncio.to_thread(broker.start)
+                    for client in (publisher, subscriber):  # so that every kill cuts both of them off
+                        await _connected(client, kill + 1)
                     say(f"kill {kill} of {kills}: {arrivals.distinct} of {messages} messages have arrived")
             try:
                 await arrivals.wait(messages)
