@@ -5,6 +5,15 @@ from typing import TypeVar
 
 from tidegate.errors import TidegateError
 from tidegate.flow.backoff import AdaptiveBackoff, BackoffPolicy, NoBackoff, PaperBackoff
+from tidegate.flow.balance import (
+    BalancePolicy,
+    DeadlineBalance,
+    NoBalance,
+    PaperBalance,
+    PeerBalance,
+    RandomBalance,
+)
+from tidegate.flow.placement import AnyNode, OneNode, PlacementPolicy, Spread
 from tidegate.flow.priority import AgeingPriority, NoPriority, PaperPriority, PriorityPolicy
 from tidegate.flow.shared import (
     EarliestFinish,
@@ -39,6 +48,14 @@ PRIORITY: dict[str, Callable[..., PriorityPolicy]] = {
     "paper": PaperPriority,
     "off": NoPriority,
 }
+BALANCE: dict[str, Callable[..., BalancePolicy]] = {
+    "deadline": DeadlineBalance,
+    "paper": PaperBalance,
+    "peer": PeerBalance,
+    "random": RandomBalance,
+    "off": NoBalance,
+}
+PLACEMENT: dict[str, Callable[..., PlacementPolicy]] = {"spread": Spread, "one": OneNode, "random": AnyNode}
 
 _T = TypeVar("_T")
 
@@ -74,17 +91,33 @@ def priority_policy(name: str) -> Callable[..., PriorityPolicy]:
     return _find("priority", name, PRIORITY)
 
 
+def balance_policy(name: str) -> Callable[..., BalancePolicy]:
+    """What makes a balancing policy; its keywords differ, none is required. Raises `UnknownPolicy`."""
+    return _find("balance", name, BALANCE)
+
+
+def placement_policy(name: str) -> Callable[..., PlacementPolicy]:
+    """What makes a placement policy; none of its keywords is required. Raises `UnknownPolicy`."""
+    return _find("placement", name, PLACEMENT)
+
+
 __all__ = [
     "BACKOFF",
+    "BALANCE",
+    "PLACEMENT",
     "PRIORITY",
     "SHARED",
     "BackoffPolicy",
+    "BalancePolicy",
+    "PlacementPolicy",
     "PriorityPolicy",
     "RandomMember",
     "RoundRobin",
     "SharedPolicy",
     "UnknownPolicy",
     "backoff_policy",
+    "balance_policy",
+    "placement_policy",
     "priority_policy",
     "shared_policy",
 ]

@@ -5,7 +5,16 @@ from random import Random
 
 import pytest
 
-from tidegate.flow import BACKOFF, PRIORITY, UnknownPolicy, backoff_policy, priority_policy, shared_policy
+from tidegate.flow import (
+    BACKOFF,
+    PRIORITY,
+    UnknownPolicy,
+    backoff_policy,
+    balance_policy,
+    placement_policy,
+    priority_policy,
+    shared_policy,
+)
 from tidegate.flow.backoff import Event, Load, Mode, State
 
 
@@ -40,7 +49,14 @@ def test_a_priority_policy_ranks_and_orders(name: str) -> None:
 
 
 def test_an_unknown_name_says_what_is_known() -> None:
-    for kind, find in (("backoff", backoff_policy), ("priority", priority_policy), ("shared", shared_policy)):
+    finders = {
+        "backoff": backoff_policy,
+        "balance": balance_policy,
+        "placement": placement_policy,
+        "priority": priority_policy,
+        "shared": shared_policy,
+    }
+    for kind, find in finders.items():
         with pytest.raises(UnknownPolicy) as caught:
             find("nonsense")  # type: ignore[operator]
         assert (caught.value.kind, caught.value.name) == (kind, "nonsense")
