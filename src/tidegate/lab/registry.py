@@ -5,10 +5,11 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from tidegate.lab.backoff import PAPER as BACKOFF
+from tidegate.lab.cluster import PAPER as CLUSTER
 from tidegate.lab.errors import UnknownExperiment
 from tidegate.lab.experiment import Experiment, Paper
 
-PAPERS: tuple[Paper, ...] = (BACKOFF,)
+PAPERS: tuple[Paper, ...] = (BACKOFF, CLUSTER)
 NEAREST = 3
 
 

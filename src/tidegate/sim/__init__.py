@@ -6,9 +6,24 @@ derived from the seed and the source's name, so adding one source does not chang
 """
 
 from tidegate.sim.clock import Simulation, Timer
+from tidegate.sim.cluster import ClusterSimulation
+from tidegate.sim.fluid import FluidNode, FluidQueue
 from tidegate.sim.gate import Arrival, Gate, Inlet
 from tidegate.sim.link import Link
 from tidegate.sim.server import Server
 from tidegate.sim.source import Pace, Source
 
-__all__ = ["Arrival", "Gate", "Inlet", "Link", "Pace", "Server", "Simulation", "Source", "Timer"]
+__all__ = [
+    "Arrival",
+    "ClusterSimulation",
+    "FluidNode",
+    "FluidQueue",
+    "Gate",
+    "Inlet",
+    "Link",
+    "Pace",
+    "Server",
+    "Simulation",
+    "Source",
+    "Timer",
+]

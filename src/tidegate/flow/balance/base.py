@@ -30,6 +30,8 @@ class BalancePolicy(Protocol):
     """Rules for one cluster. `now` in seconds on any monotonic clock."""
 
     sharing: Sharing
+    is_serialised: bool
+    """Whether a head sees to it that one phase is over before the next; else pairs of brokers act by themselves."""
 
     def trigger(self, edge: Edge, now: float) -> Metric | None:
         """By which metric the edge asks for help now, if it does."""

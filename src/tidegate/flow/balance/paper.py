@@ -25,6 +25,7 @@ class PaperBalance:
 
     __slots__ = ("thresholds",)
     sharing = Sharing.FAIR
+    is_serialised = True
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         self.thresholds = thresholds or Thresholds()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from tidegate.flow.balance.base import Selection, Sharing
 from tidegate.flow.balance.paper import PaperBalance
 from tidegate.flow.balance.thresholds import Thresholds
-from tidegate.flow.balance.view import Bundle, Edge, Metric, Move
+from tidegate.flow.balance.view import Edge, Metric, Move
 
 DIFFERENCE = 0.1  # utilisation by which two edges must differ to be evened out; spec 2 asks for 0.05 to 0.2
 
@@ -18,13 +18,21 @@ def _load(edge: Edge) -> float:
 
 
 class PeerBalance(PaperBalance):
-    """Largest rate first. Heads are balanced as in the paper: PEER knows none."""
+    """Largest rate first; no head puts the brokers in order, so two may choose one target.
 
-    __slots__ = ("difference",)
+    `whole`: a topic's subscribers go together; else single subscriptions do, which is nearer to what is known of PEER
+    and packs finer. Heads are balanced as in the paper: PEER knows none.
+    """
+
+    __slots__ = ("difference", "whole")
     sharing = Sharing.FAIR
+    is_serialised = False
 
-    def __init__(self, thresholds: Thresholds | None = None, *, difference: float = DIFFERENCE) -> None:
+    def __init__(
+        self, thresholds: Thresholds | None = None, *, difference: float = DIFFERENCE, whole: bool = True
+    ) -> None:
         super().__init__(thresholds)
+        self.whole = whole
         self.difference = difference
 
     def trigger(self, edge: Edge, now: float) -> Metric | None:
@@ -44,18 +52,10 @@ class PeerBalance(PaperBalance):
         target = min(candidates, key=lambda each: (each.utilisation(metric), each.name))
         if self.trigger(edge, now) is None:
             return self._level(edge, target)
-        source = edge
-        moves: list[Move] = []
-        for bundle in _largest_first(edge):
-            after = target.with_bundle(bundle)
-            if _load(after) > self.thresholds.high:
-                continue
-            target = after
-            source = source.without(bundle.topic, bundle.subscribers)
-            moves.append(_move(bundle, edge, target))
-            if source.utilisation(metric) < self.thresholds.low:
-                return Selection(moves=moves)
-        return Selection(moves=moves, is_enough=False)
+        goal = self.thresholds.low
+        return _subscriptions(
+            edge, target, self.thresholds.high, lambda left, _: left.utilisation(metric) < goal, self.whole
+        )
 
     def even_out(self, edges: Sequence[Edge], now: float) -> tuple[str, str] | None:
         free = [edge for edge in edges if not edge.is_locked]
@@ -67,22 +67,36 @@ class PeerBalance(PaperBalance):
         return source.name, target.name
 
     def _level(self, source: Edge, target: Edge) -> Selection:
-        """The largest bundle that makes the two more alike, and not each the other."""
-        before = _load(source) - _load(target)
-        for bundle in _largest_first(source):
-            after = target.with_bundle(bundle)
-            left = source.without(bundle.topic, bundle.subscribers)
-            if abs(_load(left) - _load(after)) < before and _load(after) <= self.thresholds.high:
-                return Selection(moves=[_move(bundle, source, target)])
-        return Selection(is_enough=False)
+        """As many subscriptions as make the two alike."""
+        return _subscriptions(
+            source,
+            target,
+            min(self.thresholds.high, (_load(source) + _load(target)) / 2),
+            lambda left, after: _load(left) - _load(after) <= self.difference,
+            self.whole,
+        )
 
 
-def _largest_first(edge: Edge) -> list[Bundle]:
-    return sorted(
-        (bundle for bundle in edge.bundles.values() if bundle.subscribers),
-        key=lambda bundle: (-bundle.uplink_bits, bundle.topic),
-    )
-
-
-def _move(bundle: Bundle, source: Edge, target: Edge) -> Move:
-    return Move(topic=bundle.topic, clients=bundle.subscribers, source=source.name, target=target.name)
+def _subscriptions(
+    source: Edge, target: Edge, limit: float, is_done: Callable[[Edge, Edge], bool], whole: bool
+) -> Selection:
+    """Subscriptions, largest first, that the target can take below `limit`, until it is enough."""
+    left, after = source, target
+    moves: list[Move] = []
+    bundles = [bundle for bundle in source.bundles.values() if bundle.subscribers]
+    for bundle in sorted(bundles, key=lambda each: (-each.part(1).uplink_bits, each.topic)):
+        clients = 0
+        size = bundle.subscribers if whole else 1
+        one = bundle.part(size)
+        while clients < bundle.subscribers and not is_done(left, after):
+            grown = after.with_bundle(one)
+            if _load(grown) > limit:
+                break
+            after = grown
+            left = left.without(bundle.topic, size)
+            clients += size
+        if clients:
+            moves.append(Move(topic=bundle.topic, clients=clients, source=source.name, target=target.name))
+        if is_done(left, after):
+            return Selection(moves=moves)
+    return Selection(moves=moves, is_enough=False)

@@ -23,7 +23,7 @@ class Spread:
     """Same topic together, correlated topics apart, otherwise where there is most room.
 
     The order is ours: a topic that is placed stays together while its edge stays below `low`; else the largest
-    projected utilisation plus the largest correlation over `correlated` with a topic that is there; ties go to the
+    projected utilisation plus every correlation over `correlated` with a topic that is there; ties go to the
     larger uplink, then the smaller name.
     """
 
@@ -41,11 +41,8 @@ class Spread:
                 return edge.name
 
         def key(edge: Edge) -> tuple[float, float, str]:
-            related = max(
-                (correlation(bundle.topic, topic) for topic in edge.bundles if topic != bundle.topic),
-                default=0.0,
-            )
-            penalty = related if related > self.correlated else 0.0
+            related = (correlation(bundle.topic, topic) for topic in edge.bundles if topic != bundle.topic)
+            penalty = sum(value for value in related if value > self.correlated)
             return projected(edge, bundle) + penalty, -edge.uplink, edge.name
 
         return min(free, key=key).name

@@ -54,18 +54,26 @@ def test_a_bundle_is_split_only_if_none_fits_as_a_whole() -> None:
 
 
 def test_peer_acts_at_once_and_on_edges_where_nobody_is_late() -> None:
-    policy = PeerBalance()
+    policy = PeerBalance(whole=False)
     assert policy.trigger(overloaded_b1(1), 31.0) is Metric.UPLINK
     assert policy.trigger(edge("b2", is_burst=True), 31.0) is Metric.UPLINK  # 99 %, and nothing waits
     assert PaperBalance().trigger(edge("b2", is_burst=True), 31.0) is None
-    selection = policy.select(overloaded_b1(1), [edge("b0", is_burst=True)], Metric.UPLINK, 31.0, ANY)
-    assert [move.topic for move in selection.moves] == ["1"]
-    assert not selection.is_enough
+    selection = policy.select(
+        edge("b2", is_burst=True), [edge("b0", is_burst=True)], Metric.UPLINK, 31.0, ANY
+    )
+    assert selection.moves == [
+        Move(topic="12", clients=1, source="b2", target="b0")
+    ]  # needless, as in Figure 5
+    assert selection.is_enough
+    assert not policy.is_serialised
+    whole = PeerBalance().select(overloaded_b1(1), [edge("b0", is_burst=True)], Metric.UPLINK, 31.0, ANY)
+    assert whole.moves == [_move("1", 8)]
+    assert not whole.is_enough
 
 
 def test_peer_evens_out_edges_that_differ_by_more_than_it_likes() -> None:
     edges = [edge("b0"), edge("b1")]  # 60 and 70 %
-    assert PeerBalance(difference=0.05).even_out(edges, 31.0) == ("b1", "b0")
+    assert PeerBalance(difference=0.05, whole=False).even_out(edges, 31.0) == ("b1", "b0")
     assert PeerBalance().even_out(edges, 31.0) is None
     assert PaperBalance().even_out(edges, 31.0) is None
 
