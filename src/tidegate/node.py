@@ -13,6 +13,9 @@ from pathlib import Path
 from tidegate.accounts import Accounts, load
 from tidegate.broker import Broker, Listener
 from tidegate.broker.metrics import serve_metrics
+from tidegate.cluster.membership import ClusterNode
+from tidegate.cluster.settings import Role
+from tidegate.cluster.wire import LinkAuthenticator
 from tidegate.errors import TidegateError
 from tidegate.net.errors import AddressInUse
 from tidegate.net.proxy import ProxyOptions
@@ -74,6 +77,21 @@ class Node:
     def _make_broker(self, settings: Settings) -> Broker:
         size = settings.limits.max_packet_size
         self._listeners = [make_listener(each, size) for each in settings.listeners]
+        cluster = settings.cluster
+        self.cluster: ClusterNode | None = None
+        if cluster.role is not Role.SINGLE:
+            self.cluster = ClusterNode(settings.name, cluster, self._address)
+        if cluster.role is Role.HEAD:
+            self._listeners.append(
+                Listener(
+                    name="link",
+                    host=None if cluster.link_host in ("*", "") else cluster.link_host,
+                    port=cluster.link_port,
+                    allow_anonymous=False,
+                    is_link=True,
+                    authenticator=LinkAuthenticator(cluster.secret),
+                )
+            )
         return Broker(
             listeners=self._listeners,
             limits=settings.limits,
@@ -83,7 +101,17 @@ class Node:
             data=settings.data,
             store=settings.store,
             hooks=self.accounts.hooks(),
+            attach=None if self.cluster is None else self.cluster.attach,
         )
+
+    def _address(self) -> str:
+        """Where clients reach this node: as set, or the first listener."""
+        return self.settings.cluster.address or str(self.broker.endpoints[0])
+
+    @property
+    def link_port(self) -> int:
+        """Of a head: where other nodes connect."""
+        return self.broker.endpoints[-1].port
 
     async def start(self) -> None:
         """Listen; with `port_fallback`, the first listener moves to the next free port if its own is taken."""
@@ -102,7 +130,7 @@ class Node:
                 "port taken, using the next free one", extra={"wanted": wanted, "port": self.broker.port}
             )
         for listener in self._listeners:
-            if not listener.allow_anonymous and self.accounts.hooks().authenticator is None:
+            if not listener.is_link and not listener.allow_anonymous and self.accounts.hooks().authenticator is None:
                 log.warning(
                     "nobody can connect here: there are no accounts, and anonymous clients are not allowed",
                     extra={
@@ -110,6 +138,8 @@ class Node:
                         "hint": "set accounts.password_file or allow_anonymous",
                     },
                 )
+        if self.cluster is not None:
+            self.cluster.start()
         metrics = self.settings.metrics
         if metrics.port:
             try:
@@ -123,6 +153,8 @@ class Node:
     async def stop(self) -> None:
         if self._stop_metrics is not None:
             self._stop_metrics()
+        if self.cluster is not None:
+            await self.cluster.stop()
         await self.broker.stop(timeout=self.settings.shutdown_timeout)
         self.accounts.close()
 

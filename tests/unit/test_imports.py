@@ -40,7 +40,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "broker": frozenset({"mqtt", "flow", "net", "stats"}),
     "client": frozenset({"mqtt", "flow", "net", "stats"}),
     "rpc": frozenset({"client", "mqtt", "flow"}),
-    "cluster": frozenset({"broker", "client", "mqtt", "flow", "stats"}),
+    "cluster": frozenset({"broker", "client", "mqtt", "flow", "net", "stats"}),
     "space": frozenset({"rpc", "client", "mqtt"}),
     "lake": frozenset({"schema", "stats"}),
     "pipeline": frozenset({"schema", "flow", "client"}),
@@ -49,7 +49,15 @@ ALLOWED: dict[str, frozenset[str]] = {
     # accounts implements the broker's hook protocols and knows nothing else of it.
     "accounts": frozenset({"mqtt", "broker.hooks", "broker.settings", "broker.connection", "broker.session"}),
     "settings": frozenset(
-        {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}
+        {
+            "broker.settings",
+            "broker.flow_settings",
+            "broker.store.settings",
+            "accounts.settings",
+            "cluster.settings",
+            "flow",
+            "net",
+        }
     ),
     "node": EVERYTHING - {"pipeline", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),

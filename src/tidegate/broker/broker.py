@@ -38,7 +38,8 @@ class Broker:
     With `data`, a folder, persistent sessions, queues and retained messages survive the process; without it they
     are in memory only. Without `listeners` it listens on `host` and `port` for plain MQTT; port 0 picks a free one
     (see `port`).
-    `random` is the only source of randomness; give a seeded one for repeatable runs.
+    `random` is the only source of randomness; give a seeded one for repeatable runs. `attach` is called with the core
+    before anything is restored or opened.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Broker:
         data: Path | str | None = None,
         store: StoreSettings | None = None,
         flow: FlowSettings | None = None,
+        attach: Callable[[Core], None] | None = None,
     ) -> None:
         self.name = name
+        self._attach = attach
         self._data = None if data is None else Path(data)
         self._store_settings = store or StoreSettings()
         self._listeners = tuple(listeners) if listeners is not None else (Listener(host=host, port=port),)
@@ -87,6 +90,8 @@ class Broker:
             self.name,
             self._flow,
         )
+        if self._attach is not None:
+            self._attach(core)
         try:
             if self._data is not None:
                 await self._open_store(core, self._data)
@@ -115,7 +120,7 @@ class Broker:
         store.open(core.loop, reader, lock)
         core.store = store
         restore(core, store, reader)
-        core.retained.on_change = store.retain
+        core.retained.watchers.append(store.retain)
 
     async def stop(self, *, timeout: float = 5.0) -> None:
         """Stop listening, tell clients (0x8B), let them take what was sent, close what is left at the deadline."""

@@ -75,6 +75,7 @@ class Connection(asyncio.Protocol):
         "exchange",
         "expiry_alarm",
         "feeds",
+        "group_tag",
         "has_long_pings",
         "held",
         "held_bytes",
@@ -132,7 +133,10 @@ class Connection(asyncio.Protocol):
         self.max_packet_in = core.limits.max_packet_size
         self.receive_maximum = core.limits.receive_maximum
         self.since = self.last_seen = core.now()
-        self.routes: dict[bytes, Route] = core.index.routes if core.authorise is None else {}
+        self.routes: dict[bytes, Route] = (
+            core.index.routes if core.authorise is None and not listener.is_link else {}
+        )
+        self.group_tag = 0  # of a message from another node: which of our groups it is for
         self.read_epoch = core.index.epoch
         self.rest: bytearray | None = None  # what came of an incomplete packet, and
         self.need = 0  # how many bytes there must be before it is looked at again
@@ -233,7 +237,7 @@ class Connection(asyncio.Protocol):
             or self.held is not None
             or self.session.late_until
             or core.publish_observers
-            or core.authorise is not None
+            or self.routes is not core.index.routes
             or (gate is not None and gate.is_per_message)
         ):
             return False
@@ -466,7 +470,7 @@ class Connection(asyncio.Protocol):
     def _refresh_routes(self) -> None:
         """Subscriptions or rights changed: a connection with answers of its own forgets them."""
         self.read_epoch = self.core.index.epoch
-        if self.core.authorise is not None:
+        if self.routes is not self.core.index.routes:
             self.routes.clear()
 
     def long_length(self, data: bytes, pos: int) -> tuple[int, int]:

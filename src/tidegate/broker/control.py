@@ -59,6 +59,8 @@ def on_control(conn: Connection, first: int, body: bytes) -> None:
             if verdict is not None:
                 conn.close(CloseReason.NOT_AUTHORIZED, verdict.reason_code, verdict.reason)
         case _:
+            if conn.listener.is_link and conn.core.cluster is not None and conn.core.cluster.on_packet(conn, packet):
+                return
             # [MQTT5-3.1.0-2]: a second CONNECT, or a packet only a server sends.
             raise ProtocolError(f"unexpected {type(packet).__name__.upper()}")
 

@@ -26,7 +26,7 @@ from tidegate.broker.gate import Gate
 from tidegate.broker.handing_on import hand_on
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.holding import SWEEP_SHARE, sweep, unread_bytes
-from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
+from tidegate.broker.hooks import LINK_CLIENT, Authoriser, Cluster, Hooks, SessionObserver
 from tidegate.broker.index import SubscriptionIndex
 from tidegate.broker.lanes import Lanes
 from tidegate.broker.load_state import LoadMeter
@@ -115,6 +115,7 @@ class Core:
         self.meter = LoadMeter(flow_settings.load, self.now())
         self.lanes = Lanes(self)
         self.gate: Gate | None = None
+        self.cluster: Cluster | None = None
         self.late: dict[Alarm, Callable[[], None]] = {}
         self.views: Views | None = None
         self.on_load_changed: Callable[[], None] = lambda: None
@@ -761,6 +762,8 @@ class Core:
 
 
 def _may_receive(authoriser: Authoriser, session: Session, topic: bytes) -> bool:
+    if session.client_id.startswith(LINK_CLIENT):
+        return True  # another node, which asks its own authoriser
     try:
         return authoriser.may_receive(session, topic.decode())
     except Exception:  # asked while somebody else publishes: that client is not to blame

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import flow
 from tidegate.broker.flow_settings import FlowSettings
 from tidegate.broker.holding import unread_bytes
-from tidegate.flow.backoff import IdentityTable, Load, Mode, Prior, Publisher
+from tidegate.flow.backoff import IdentityTable, Load, Mode, NoBackoff, Prior, Publisher
 from tidegate.flow.backoff.base import BackoffPolicy
 from tidegate.flow.priority import AgeingPriority, Band, Classes, PriorityPolicy, Rule
 from tidegate.mqtt.errors import MQTTError
@@ -67,6 +67,9 @@ class Gate:
     def open(self, conn: Connection) -> Publisher:
         """What is known of the client, at its first PUBLISH on this connection."""
         session = conn.session
+        if conn.listener.is_link:
+            conn.publisher = NoBackoff().publisher(session.client_id)  # its publishers were judged where they are
+            return conn.publisher
         rule = self.rule(conn)
         prior = self.priors.get(session.client_id)
         if rule is not None and rule.limit:
@@ -86,6 +89,10 @@ class Gate:
         if publisher is None:
             return
         conn.publisher = None
+        if conn.listener.is_link:
+            self._rates.pop(publisher.key, None)
+            self.priority.remove(publisher.key)
+            return
         self._table.close(conn.session.client_id, conn.username or "", conn.address, self._core.now())
         if not self._table.is_connected(conn.session.client_id, conn.username or ""):
             self._rates.pop(publisher.key, None)

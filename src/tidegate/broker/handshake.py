@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from tidegate.broker.connection import Connection
 from tidegate.broker.handing_on import help_others
-from tidegate.broker.hooks import ConnectRequest, Exchange, Verdict
+from tidegate.broker.hooks import LINK_CLIENT, ConnectRequest, Exchange, Verdict
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
@@ -220,7 +220,7 @@ class Handshake(asyncio.Protocol):
                 return
             self._step(connect.properties.get(Property.AUTHENTICATION_DATA))
             return
-        authenticator = core.hooks.authenticator
+        authenticator = listener.authenticator or core.hooks.authenticator
         request = self._request(connect)
         is_anonymous = request.username is None and request.password is None and request.certificate is None
         if not listener.allow_anonymous and (is_anonymous or authenticator is None):
@@ -252,6 +252,9 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
             if not features.allow_zero_length_client_id:
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+        is_node = connect.client_id.startswith(LINK_CLIENT)
+        if self.core.cluster is not None and is_node != self.listener.is_link:
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         will = connect.will
         if will is not None:
             if will.qos > features.maximum_qos:  # [MQTT5-3.2.2-12]
@@ -337,7 +340,7 @@ class Handshake(asyncio.Protocol):
 
     # -- the answer -----------------------------------------------------------------------------------------
 
-    def _refuse(self, code: ReasonCode, text: str = "") -> None:
+    def _refuse(self, code: ReasonCode, text: str = "", reference: str = "") -> None:
         self.core.counters.connects_refused += 1
         connect = self._connect
         version = connect.protocol_level if connect is not None else 0
@@ -346,6 +349,8 @@ class Handshake(asyncio.Protocol):
             self.abort()
             return
         properties: Properties = {Property.REASON_STRING: text} if text else {}
+        if reference:
+            properties[Property.SERVER_REFERENCE] = reference
         limit = connect.properties.get(Property.MAXIMUM_PACKET_SIZE) if connect is not None else None
         reply = Connack(reason_code=code, properties=properties)
         try:
@@ -378,6 +383,11 @@ class Handshake(asyncio.Protocol):
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier belongs to another user"
             )
             return
+        if core.cluster is not None and not self.listener.is_link:
+            reference = core.cluster.server_for(self._request(connect), known)
+            if reference is not None:
+                self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", reference)
+                return
         core.handshakes.pop(self, None)
         session, present = core.open_session(client_id, connect.clean_start)
         session.user = verdict.user
@@ -425,6 +435,8 @@ class Handshake(asyncio.Protocol):
             log.debug(
                 "client connected", extra={"client": client_id, "peer": self.peer, "version": conn.version}
             )
+        if self.listener.is_link and core.cluster is not None:
+            core.cluster.on_link(conn, present)
         if present:
             session.resume()
             if session.load is not None:

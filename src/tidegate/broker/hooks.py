@@ -15,10 +15,11 @@ from tidegate.mqtt.properties import Properties
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
-    from tidegate.broker.index import Subscription
+    from tidegate.broker.index import Route, Subscription
     from tidegate.broker.message import Message
     from tidegate.broker.reasons import CloseReason
     from tidegate.broker.session import Session
+    from tidegate.mqtt.packets import Packet
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +97,39 @@ class SessionObserver(Protocol):
     def on_subscribed(self, session: Session, subscription: Subscription) -> None: ...
 
     def on_unsubscribed(self, session: Session, subscription: Subscription) -> None: ...
+
+
+class Cluster(Protocol):
+    """What a node that is part of a cluster does otherwise; asked on routes that are made, never per message."""
+
+    def server_for(self, request: ConnectRequest, session: Session | None) -> str | None:
+        """Server Reference of the node where this client belongs; None if that is here."""
+        ...
+
+    def on_link(self, link: Connection, is_present: bool) -> None:
+        """Another node connected; `is_present`: with the session it had before."""
+        ...
+
+    def route(self, link: Connection, topic: bytes) -> Route:
+        """Who gets a message that came from another node."""
+        ...
+
+    def group_route(self, link: Connection, identifier: int) -> Route:
+        """Who gets a message that another node chose us for, as a member of a shared subscription."""
+        ...
+
+    def on_message(self, link: Connection, message: Message) -> None:
+        """A message of the cluster itself, below `LINK_TOPIC`."""
+        ...
+
+    def on_packet(self, link: Connection, packet: Packet) -> bool:
+        """A packet that a server sends; False if it makes no sense."""
+        ...
+
+
+LINK_CLIENT = "$link/"
+"""Client identifiers of nodes begin so; on other listeners they are refused."""
+LINK_TOPIC = b"$tide/link/"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,7 +13,7 @@ subscription identifiers [MQTT5-3.3.4-2] [MQTT5-3.3.4-3].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.broker.shared import SharedGroup
 from tidegate.flow import load_report
@@ -86,6 +86,8 @@ class Route:
         "exact4", "exact5", "fast4", "fast5", "groups4", "groups5", "plain4", "plain5", "shared", "special", "targets"
     )  # fmt: skip
 
+    is_internal: ClassVar = False  # the message is for the broker itself
+
     def __init__(self, targets: list[Target], shared: tuple[SharedGroup, ...]) -> None:
         self.targets = tuple(targets)
         self.shared = shared
@@ -133,8 +135,10 @@ class SubscriptionIndex:
         "count",
         "epoch",
         "groups",
+        "has_far_groups",
         "make_group",
         "may_receive",
+        "on_change",
         "routes",
         "shared_count",
     )
@@ -145,6 +149,8 @@ class SubscriptionIndex:
         self._tree = _Level()
         self.groups: dict[tuple[str, bytes], SharedGroup] = {}
         self.make_group = make_group
+        self.has_far_groups = False  # another node chooses the members of groups: no route has any
+        self.on_change: Callable[[Subscription, bool], None] | None = None  # added or removed
         self.may_receive: Callable[[Session, bytes], bool] | None = None
         self.routes: dict[bytes, Route] = {}
         self.epoch = 0
@@ -177,6 +183,8 @@ class SubscriptionIndex:
             self.shared_count += is_new
         self.count += is_new
         self.invalidate(topic_filter)
+        if is_new and self.on_change is not None:
+            self.on_change(subscription, True)
         return is_new
 
     def _add_exact(self, key: tuple[Session, str], subscription: Subscription) -> bool:
@@ -215,6 +223,8 @@ class SubscriptionIndex:
             self.shared_count -= 1
         self.count -= 1
         self.invalidate(topic_filter)
+        if self.on_change is not None:
+            self.on_change(subscription, False)
 
     def _remove_wildcard(self, key: tuple[Session, str], names: list[bytes]) -> None:
         path = [self._tree]
@@ -261,6 +271,8 @@ class SubscriptionIndex:
             if self.may_receive is not None and not self.may_receive(subscription.session, topic):
                 continue
             if subscription.share:
+                if self.has_far_groups:
+                    continue
                 group = self.groups[subscription.share, subscription.topic_filter]
                 groups.setdefault(group, []).append(subscription)
             else:

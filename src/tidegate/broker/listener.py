@@ -1,16 +1,25 @@
 """An address where clients connect, as the broker sees it: how to open it, and who may come in by it."""
 
+from __future__ import annotations
+
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate.net.proxy import ProxyOptions
 from tidegate.net.websocket import WebSocketOptions
 
+if TYPE_CHECKING:
+    from tidegate.broker.hooks import Authenticator
+
 
 @dataclass(slots=True, kw_only=True)
 class Listener:
-    """`host` None: every interface; port 0: any free one. `connections` is the present number."""
+    """`host` None: every interface; port 0: any free one. `connections` is the present number.
+
+    `is_link`: for other nodes of the cluster, not for clients. `authenticator` stands before the broker's own.
+    """
 
     name: str = ""
     host: str | None = "127.0.0.1"
@@ -22,3 +31,5 @@ class Listener:
     allow_anonymous: bool = True
     max_connections: int = 0
     connections: int = 0
+    is_link: bool = False
+    authenticator: Authenticator | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.broker.hooks import LINK_TOPIC
 from tidegate.broker.index import LOAD_TOPIC, MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
@@ -35,8 +36,19 @@ if TYPE_CHECKING:
 
 DENIED = Route([], ())  # the publisher has no right to this topic
 DENIED.fast4 = DENIED.fast5 = None  # so that every such packet is seen and counted
-REPORT = Route([], ())
+
+
+class InternalRoute(Route):
+    """Messages that go no further than the broker: load reports, and what nodes of a cluster tell each other."""
+
+    __slots__ = ()
+    is_internal = True
+
+
+REPORT = InternalRoute([], ())
 REPORT.fast4 = REPORT.fast5 = None
+BETWEEN_NODES = InternalRoute([], ())
+BETWEEN_NODES.fast4 = BETWEEN_NODES.fast5 = None
 MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
 
 
@@ -90,6 +102,10 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     route = conn.routes.get(topic)
     if route is None:
         route = resolve(conn, topic)
+    if not is_raw and conn.group_tag:
+        assert core.cluster is not None
+        route = core.cluster.group_route(conn, conn.group_tag)
+        conn.group_tag = 0
     if first & 1 and not core.features.retain_available:
         raise RetainNotSupported("retained messages are not offered")
     session = conn.session
@@ -110,9 +126,14 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     counters = core.counters
     counters.publish_received += 1
     counters.publish_bytes_received += end - pos
-    if topic == LOAD_TOPIC:
-        on_load_report(session, data[payload_at:end])
-        acknowledge(conn, qos, pid, ReasonCode.SUCCESS)
+    if route.is_internal:
+        if route is REPORT:
+            on_load_report(session, data[payload_at:end])
+        else:
+            assert core.cluster is not None
+            message = Message(topic, data[payload_at:end], qos, first & 1 == 1, properties, expires)
+            core.cluster.on_message(conn, message)
+        acknowledge(conn, qos, pid, ReasonCode.SUCCESS, waits=store is not None and store.changes != changes)
         if qos == 2:
             # Nothing is handed on, so a repetition does no harm: its PUBREL is answered all the same.
             session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
@@ -173,12 +194,14 @@ def _properties(
     core = conn.core
     props, after = decode_properties(data[:end], at, PacketType.PUBLISH)
     if Property.SUBSCRIPTION_IDENTIFIER in props:
-        raise ProtocolError("a client may not send a Subscription Identifier [MQTT5-3.3.4-6]")
+        if not conn.listener.is_link:
+            raise ProtocolError("a client may not send a Subscription Identifier [MQTT5-3.3.4-6]")
+        conn.group_tag = props.pop(Property.SUBSCRIPTION_IDENTIFIER)[0]
     alias = props.pop(Property.TOPIC_ALIAS, None)
     expiry = props.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
     if alias is not None:
         topic = _resolve_alias(conn, alias, topic)
-    if alias is None and expiry is None:
+    if alias is None and expiry is None and not conn.group_tag:
         length = 1
         while data[at + length - 1] > 127:
             length += 1
@@ -246,6 +269,11 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     _check_name(core, topic)
     if topic == LOAD_TOPIC:
         return REPORT
+    if core.cluster is not None:
+        if topic.startswith(LINK_TOPIC):
+            return BETWEEN_NODES if conn.listener.is_link else DENIED
+        if conn.listener.is_link:
+            return _remember(conn, topic, core.cluster.route(conn, topic))
     if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":
         if topic.startswith(b"$share/"):
             raise TopicNameInvalid("$share/ is for subscriptions")
@@ -254,7 +282,11 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     if authorise is None:
         return core.index.route(topic)
     allowed = authorise.may_publish(conn, topic.decode())
-    route = core.index.route(topic) if allowed else DENIED
+    return _remember(conn, topic, core.index.route(topic) if allowed else DENIED)
+
+
+def _remember(conn: Connection, topic: bytes, route: Route) -> Route:
+    """In the connection's own routes, which differ from those of others."""
     if len(conn.routes) >= MAX_OWN_ROUTES:
         conn.routes.clear()
     if len(topic) <= MAX_CACHED_TOPIC:
@@ -278,7 +310,7 @@ def _full_recipient(core: Core, route: Route) -> Session | SharedGroup | None:
 def _hold_or_refuse(conn: Connection, full: Waitable, qos: int, pid: bytes) -> bool:
     """Answer 0x97 and go on, or wait for `full`, a session, the disk or the memory, to have room."""
     core = conn.core
-    if core.features.queue_full is QueueFull.REFUSE and conn.v5:
+    if core.features.queue_full is QueueFull.REFUSE and conn.v5 and not conn.listener.is_link:
         core.counters.publish_refused += 1
         acknowledge(conn, qos, pid, ReasonCode.QUOTA_EXCEEDED)
         return True

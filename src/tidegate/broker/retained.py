@@ -18,7 +18,7 @@ _Node = dict[Any, Any]
 class Retained:
     """At most `capacity` messages; `now` tells the time for expiry."""
 
-    __slots__ = ("_by_topic", "_tree", "capacity", "now", "on_change", "refused", "size_bytes")
+    __slots__ = ("_by_topic", "_tree", "capacity", "now", "refused", "size_bytes", "watchers")
 
     def __init__(self, capacity: int, now: Callable[[], float]) -> None:
         self._by_topic: dict[bytes, Message] = {}
@@ -27,7 +27,7 @@ class Retained:
         self.now = now
         self.size_bytes = 0
         self.refused = 0
-        self.on_change: Callable[[bytes, Message | None, Message | None], None] | None = None
+        self.watchers: list[Callable[[bytes, Message | None, Message | None], None]] = []
 
     def __len__(self) -> int:
         return len(self._by_topic)
@@ -54,8 +54,8 @@ class Retained:
                 child = node[level] = {}
             node = child
         node[None] = message
-        if self.on_change is not None:
-            self.on_change(topic, old, message)
+        for watch in self.watchers:
+            watch(topic, old, message)
         return True
 
     def remove(self, topic: bytes) -> None:
@@ -73,8 +73,8 @@ class Retained:
             if parent[level]:
                 break
             del parent[level]
-        if self.on_change is not None:
-            self.on_change(topic, old, None)
+        for watch in self.watchers:
+            watch(topic, old, None)
 
     def get(self, topic: bytes) -> Message | None:
         message = self._by_topic.get(topic)

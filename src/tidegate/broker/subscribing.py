@@ -81,7 +81,7 @@ def _check(conn: Connection, request: packets.Subscription, identifier: int) -> 
     ):
         return ReasonCode.QUOTA_EXCEEDED, "too many subscriptions"
     asked = shared[1] if shared else topic_filter
-    if core.authorise is not None and not core.authorise.may_subscribe(conn, asked):
+    if core.authorise is not None and not conn.listener.is_link and not core.authorise.may_subscribe(conn, asked):
         return ReasonCode.NOT_AUTHORIZED, ""
     return min(request.qos, features.maximum_qos), ""
 

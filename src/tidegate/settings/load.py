@@ -19,6 +19,7 @@ from tidegate.settings.model import (
     ListenerType,
     Settings,
     check_classes,
+    check_cluster,
     check_listeners,
     item_type,
 )
@@ -49,6 +50,7 @@ def load_settings(
     settings: Settings = _build(Settings, _gather(path, overrides, environ, options), "")
     check_listeners(settings.listeners)
     check_classes(settings.classes)
+    check_cluster(settings.cluster)
     return settings
 
 

@@ -24,6 +24,7 @@ from tidegate.broker.flow_settings import (
 )
 from tidegate.broker.settings import Features, Limits, setting
 from tidegate.broker.store.settings import StoreSettings
+from tidegate.cluster.settings import ClusterSettings, Role
 from tidegate.flow.priority import Classes, InvalidRule
 from tidegate.settings.errors import SettingsError
 
@@ -194,6 +195,7 @@ class Settings:
         default=(), metadata={"help": "how single shared subscriptions pick their member"}
     )
     store: StoreSettings = field(default_factory=StoreSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     accounts: AccountsSettings = field(default_factory=AccountsSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
@@ -232,6 +234,26 @@ def check_classes(classes: tuple[PriorityClass, ...]) -> None:
         raise SettingsError(
             str(error), key=f"classes.{error.rule - 1}", value=None, hint="see docs/backoff.md, Classes"
         ) from None
+
+
+def check_cluster(cluster: ClusterSettings) -> None:
+    """Raises SettingsError for a role that cannot be played with what else is set."""
+    if cluster.role is Role.SINGLE:
+        return
+    if not cluster.secret:
+        raise SettingsError(
+            f"a node with role {cluster.role} needs the secret of its cluster",
+            key="cluster.secret",
+            value="",
+            hint="set the same long random text on every node, in the file or as TIDEGATE_CLUSTER__SECRET",
+        )
+    if cluster.role is Role.EDGE and not cluster.heads:
+        raise SettingsError(
+            "an edge needs a head",
+            key="cluster.heads",
+            value=[],
+            hint='name the link address of a head, for example ["127.0.0.1:1884"]',
+        )
 
 
 def check_listeners(listeners: tuple[ListenerSettings, ...]) -> None:

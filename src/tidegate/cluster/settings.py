@@ -1,0 +1,52 @@
+"""What can be set about a node's part in a cluster."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidegate.broker.settings import setting
+from tidegate.flow import BALANCE, PLACEMENT
+
+LINK_PORT = 1884
+
+
+class Role(StrEnum):
+    """What a node is."""
+
+    SINGLE = "single"  # no part of a cluster
+    HEAD = "head"  # routes between edges and to other heads; publishers connect here
+    EDGE = "edge"  # serves subscribers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """The node's part in a cluster; see docs/cluster.md."""
+
+    role: Role = setting(Role.SINGLE, "single, head or edge")
+    heads: tuple[str, ...] = setting(
+        (),
+        "link addresses of heads, host:port or mqtts://host:port; of an edge: its head first, then who may take over",
+    )
+    secret: str = setting(
+        "", "what nodes prove to each other that they belong together; the same on all of them"
+    )
+    link_host: str = setting("127.0.0.1", "head: address where other nodes connect")
+    link_port: int = setting(
+        LINK_PORT, "head: port where other nodes connect; 0 picks a free one", minimum=0, maximum=65_535
+    )
+    address: str = setting(
+        "", "where clients reach this node, as told to those that are sent here; default: its first listener"
+    )
+    uplink: float = setting(
+        0.0, "edge: Mbit/s towards subscribers; 0: not known, nothing is moved for its sake", minimum=0
+    )
+    downlink: float = setting(0.0, "edge: Mbit/s from the head; 0: not known", minimum=0)
+    balance: str = setting("deadline", "when clients are moved to another edge", choices=BALANCE)
+    placement: str = setting("spread", "where new subscribers go", choices=PLACEMENT)
+    budget: float = setting(
+        10.0,
+        "seconds from publisher to subscriber that a topic may take if nothing else is said",
+        minimum=0.001,
+    )
+    interval: float = setting(1.0, "seconds between two looks at the load", minimum=0.05)
+    redirect: bool = setting(True, "head: send MQTT 5 clients that come to subscribe on to an edge")
+    standby: bool = setting(False, "edge: keep a copy of persistent sessions on another edge")

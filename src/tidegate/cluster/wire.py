@@ -1,0 +1,63 @@
+"""What nodes tell each other: topics below `LINK_TOPIC`, JSON in the payload, QoS 1."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import Any, Final
+
+from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC, ConnectRequest, Verdict
+from tidegate.broker.message import Message
+from tidegate.cluster.settings import Role
+from tidegate.mqtt.codes import ReasonCode
+
+LINK_USER: Final = "$link"
+RETAINED: Final = LINK_TOPIC + b"retained/"  # then QoS, "/", topic
+HELLO: Final = "hello"  # who I am and where clients reach me
+FILTERS: Final = "filters"  # all that I subscribe to, so that what is gone is forgotten
+STATE: Final = "state"  # my load
+NODES: Final = "nodes"  # the cluster as the head sees it
+
+
+def client_id(role: Role, name: str) -> str:
+    return f"{LINK_CLIENT}{role.value}/{name}"
+
+
+def parse_client_id(text: str) -> tuple[Role, str]:
+    """Role and name of a node; raises ValueError for anything else."""
+    _, role, name = text.split("/", 2)
+    return Role(role), name
+
+
+def encode(kind: str, value: dict[str, Any]) -> Message:
+    payload = json.dumps(value, separators=(",", ":")).encode()
+    return Message(LINK_TOPIC + kind.encode(), payload, 1)
+
+
+def decode(message: Message) -> tuple[str, dict[str, Any]]:
+    """Kind and content; what makes no sense is an empty object."""
+    kind = message.topic[len(LINK_TOPIC) :].decode(errors="replace")
+    try:
+        value = json.loads(message.payload)
+    except ValueError:
+        value = {}
+    return kind, value if isinstance(value, dict) else {}
+
+
+class LinkAuthenticator:
+    """Lets in who knows the secret of the cluster and calls itself a node."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+
+    def authenticate(self, request: ConnectRequest) -> Verdict:
+        is_right = hmac.compare_digest(request.password or b"", self._secret)
+        if not is_right or request.version != 5:
+            return Verdict(
+                reason_code=ReasonCode.NOT_AUTHORIZED, reason="the secret of the cluster is another one"
+            )
+        try:
+            parse_client_id(request.client_id)
+        except ValueError:
+            return Verdict(reason_code=ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        return Verdict(user=LINK_USER)
