@@ -69,6 +69,7 @@ ALLOWED: dict[str, frozenset[str]] = {
             "accounts",
             "broker.store",
             "client",
+            "cluster",
             "rpc",
             "pipeline",
             "lab",

@@ -20,6 +20,7 @@ from tidegate.errors import TidegateError
 # Command name: its module in this folder. The order is that of `tidegate --help`.
 COMMANDS = {
     "serve": "serve",
+    "cluster": "cluster",
     "pub": "pub",
     "sub": "sub",
     "top": "top",

@@ -38,6 +38,16 @@ def command(
             help="Keep sessions, queues and retained messages in this folder. Default: in memory.",
         ),
     ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROLE", help="single, head or edge of a cluster; see docs/cluster.md. Default single."
+        ),
+    ] = None,
+    head: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="Link address of a head, host:port; may be repeated."),
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Serve Prometheus metrics on this port.")
     ] = None,
@@ -51,6 +61,8 @@ def command(
     given = {
         "data": None if data is None else str(data),
         "metrics.port": metrics_port,
+        "cluster.role": role,
+        "cluster.heads": head or None,
         "log.level": log_level,
         "log.format": log_format,
     }

@@ -190,6 +190,8 @@ class ClusterNode:
         self.peers[link.session.client_id] = peer
         peer.unanswered = 0
         self.send(peer, wire.HELLO, {"name": self.name, "role": self.role.value, "address": self._address()})
+        if self.role is Role.EDGE:
+            self.send(peer, wire.STATE, self.state())
         if peer.role is Role.HEAD:
             self._announce_all(peer)
         if self.role is Role.HEAD:
@@ -386,6 +388,8 @@ class ClusterNode:
     def _say_nodes(self) -> None:
         """A head puts the cluster together, says so in $SYS, and tells its edges."""
         self.nodes[self.name] = self.state() | {"linked": True}
+        edges = sum(peer.role is Role.EDGE for peer in self.peers.values())
+        self.nodes[self.name]["nodes"] = 1 + edges  # whoever counts knows when all are there
         for peer in self.peers.values():
             if peer.state is not None:
                 self.nodes[peer.name]["linked"] = peer.is_connected

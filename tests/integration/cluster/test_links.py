@@ -172,7 +172,7 @@ async def test_a_wrong_secret_and_a_client_are_refused_on_the_link_and_a_node_el
 async def test_clients_cannot_speak_for_nodes() -> None:
     async with cluster(1) as nodes:
         intruder = await nodes.client(nodes.head, "i")
-        with pytest.raises(Exception, match="(?i)not authori"):
+        with pytest.raises(Exception, match=r"(?i)not authori"):
             await intruder.publish("$tide/link/state", b"{}", qos=1)
 
 

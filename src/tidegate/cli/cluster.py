@@ -1,0 +1,115 @@
+"""`tidegate cluster`: a head and its edges, to run on one machine and to look at."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.cli.options import Overrides
+from tidegate.cli.status import ExitStatus
+
+if TYPE_CHECKING:
+    from typing import Any
+
+app = typer.Typer(
+    no_args_is_help=True, help="Run a cluster on this machine, or look at one.", rich_markup_mode=None
+)
+
+Address = Annotated[
+    str, typer.Argument(metavar="ADDRESS", help="Any node of the cluster, where clients connect: host:port.")
+]
+
+
+@app.command("up")
+def up_command(
+    edges: Annotated[int, typer.Option(min=1, max=64, help="Edges beside the head.")] = 2,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_000, help="The head's port; edges have the next ones. 0: free ones.")
+    ] = 1883,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep sessions here, one folder a node. Default: in memory."),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Start a head and its edges, one process each, and stop them all on Ctrl-C.
+
+    Publishers connect to the head, subscribers to any edge; a message reaches both.
+    """
+    import signal
+    import time
+
+    from tidegate.cluster.local import LocalCluster
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    with LocalCluster(edges=edges, port=port, host=host, data=data, settings=overrides or ()) as cluster:
+        for node in cluster.nodes:
+            typer.echo(f"{node.name} {node.addresses[0]} pid {node.pid}")
+        typer.echo("cluster ready")
+        try:
+            while True:
+                for node in cluster.fallen():
+                    typer.echo(f"error: {node.name} ended; see its last words:", err=True)
+                    typer.echo(node.log_path.read_text(errors="replace")[-2_000:], err=True)
+                    raise typer.Exit(ExitStatus.FAILURE)
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            typer.echo("stopping", err=True)
+
+
+@app.command("status")
+def status_command(
+    address: Address = "127.0.0.1:1883",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")] = False,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
+    username: Annotated[str | None, typer.Option(help="User name.")] = None,
+    password: Annotated[str | None, typer.Option(envvar="TIDEGATE_PASSWORD", help="Password.")] = None,
+) -> None:
+    """How every node of a cluster is, as its head sees it."""
+    import asyncio
+    import json
+
+    nodes = asyncio.run(_nodes(address, timeout, username, password))
+    if not nodes:
+        typer.echo(f"error: {address} says nothing about a cluster", err=True)
+        typer.echo("hint: is it a head or an edge? `tidegate serve --role head`", err=True)
+        raise typer.Exit(ExitStatus.FAILURE)
+    if as_json:
+        for _, node in sorted(nodes.items()):
+            typer.echo(json.dumps(node, sort_keys=True))
+        return
+    columns = ("name", "role", "address", "linked", "clients", "subscriptions", "queued_messages", "load")
+    rows = [list(columns), *([str(node.get(c, "")) for c in columns] for _, node in sorted(nodes.items()))]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+async def _nodes(
+    address: str, timeout: float, username: str | None, password: str | None
+) -> "dict[str, dict[str, Any]]":
+    """What is retained about the cluster; of an edge, what its head told it."""
+    import asyncio
+    import json
+
+    from tidegate.client import Client
+
+    found: dict[str, dict[str, Any]] = {}
+    async with Client(address, username=username, password=password) as client:
+        await client.subscribe("$SYS/cluster/#")
+        try:
+            async with asyncio.timeout(timeout):
+                async for message in client.messages:
+                    value = json.loads(message.payload)
+                    name = message.topic.rpartition("/")[2]
+                    found |= value if name == "nodes" else {name: value}
+                    wanted = max((node.get("nodes", 0) for node in found.values()), default=0)
+                    if wanted and len(found) >= wanted:
+                        break
+        except TimeoutError:
+            pass  # what has come is what there is
+    return found
