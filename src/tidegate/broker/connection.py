@@ -131,6 +131,8 @@ class Connection(asyncio.Protocol):
         self.expiry_alarm: Alarm | None = None
         # What CONNACK promised; a change of limits does not take it back.
         self.max_packet_in = core.limits.max_packet_size
+        if listener.is_link:
+            self.max_packet_in = 2 * self.max_packet_in + 65_536  # a message may travel in Base64
         self.receive_maximum = core.limits.receive_maximum
         self.since = self.last_seen = core.now()
         self.routes: dict[bytes, Route] = (

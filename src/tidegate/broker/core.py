@@ -321,7 +321,7 @@ class Core:
         session.detach()
         self.tell(lambda observer: observer.on_disconnected(conn, why))
         if self.is_stopping:
-            if session.durable is not None:
+            if session.durable is not None and self.sessions.get(session.client_id) is session:
                 session.durable.store.save_session(session, is_connected=False)
             return
         now = self.now()

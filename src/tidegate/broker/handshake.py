@@ -365,7 +365,7 @@ class Handshake(asyncio.Protocol):
             self.transport.write(packet)
             self.transport.close()
 
-    def _accept(self, verdict: Verdict) -> None:
+    def _accept(self, verdict: Verdict, is_prepared: bool = False) -> None:
         core = self.core
         connect = self._connect
         transport = self.transport
@@ -383,10 +383,14 @@ class Handshake(asyncio.Protocol):
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier belongs to another user"
             )
             return
-        if core.cluster is not None and not self.listener.is_link:
-            reference = core.cluster.server_for(self._request(connect), known)
-            if reference is not None:
-                self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", reference)
+        if core.cluster is not None and not self.listener.is_link and not is_prepared:
+            first = core.cluster.prepare(self._request(connect), connect.clean_start, known)
+            if isinstance(first, str):
+                self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", first)
+                return
+            if first is not None:
+                self._authenticating = True
+                self._task = core.spawn(self._accept_after(first, verdict))
                 return
         core.handshakes.pop(self, None)
         session, present = core.open_session(client_id, connect.clean_start)
@@ -447,6 +451,14 @@ class Handshake(asyncio.Protocol):
         if self._buffer:
             core.counters.bytes_received -= len(self._buffer)  # they are counted again there
             conn.data_received(self._buffer)
+
+    async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
+        """Another node hands the client's session over."""
+        await first
+        self._authenticating = False
+        self._task = None
+        if self.transport is not None and not self.transport.is_closing():
+            self._accept(verdict, is_prepared=True)
 
     def _settle_v5(self, connect: Connect, conn: Connection, verdict: Verdict) -> Properties:
         """Apply the CONNECT properties; the answer holds only what differs from the specification's defaults."""

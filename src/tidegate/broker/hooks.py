@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.broker.message import Message
     from tidegate.broker.reasons import CloseReason
     from tidegate.broker.session import Session
-    from tidegate.mqtt.packets import Packet
+    from tidegate.mqtt.packets import Packet, Subscribe
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,8 +102,21 @@ class SessionObserver(Protocol):
 class Cluster(Protocol):
     """What a node that is part of a cluster does otherwise; asked on routes that are made, never per message."""
 
-    def server_for(self, request: ConnectRequest, session: Session | None) -> str | None:
-        """Server Reference of the node where this client belongs; None if that is here."""
+    def prepare(
+        self, request: ConnectRequest, clean_start: bool, session: Session | None
+    ) -> str | Awaitable[None] | None:
+        """A client is to be let in: None if it is served here at once, or what to wait for before.
+
+        Text is the Server Reference of the node where it belongs.
+        """
+        ...
+
+    def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
+        """Whether a client that subscribes was sent to another node; if so, its connection is closing."""
+        ...
+
+    def keeps(self, session: Session, topic_filter: bytes) -> bool:
+        """Whether another node's subscription must stay for now, though it was given up."""
         ...
 
     def on_link(self, link: Connection, is_present: bool) -> None:

@@ -633,17 +633,21 @@ class Session:
         self.conn = None
         self.queued = self.paused = self.deaf = False
         self.out = []
-        for pid, entry in list(self.inflight.items()):
-            if entry is GIVEN_ON:
-                del self.inflight[pid]
-            elif len(entry) == 3 and entry[1] != RELEASED:
-                self.inflight[pid] = self._restore(cast(RawDelivery, entry))
+        self.settle_inflight()
         self.is_stalled = False
         if self.stall_alarm is not None:
             self.core.alarms.cancel(self.stall_alarm)
             self.stall_alarm = None
         if self.backlog is not None:
             self.shed_backlog()
+
+    def settle_inflight(self) -> None:
+        """What is in flight, as deliveries: nothing raw, nothing that another member of a group has."""
+        for pid, entry in list(self.inflight.items()):
+            if entry is GIVEN_ON:
+                del self.inflight[pid]
+            elif len(entry) == 3 and entry[1] != RELEASED:
+                self.inflight[pid] = self._restore(cast(RawDelivery, entry))
 
     def discard(self) -> None:
         """The session ends: give back what it held."""

@@ -29,6 +29,8 @@ MAX_FEEDS = 1_000  # subscriptions of one connection whose retained messages are
 def on_subscribe(conn: Connection, packet: Subscribe) -> None:
     """Answer with one reason code a filter, in order, then send retained messages [MQTT5-3.8.4-1]."""
     core = conn.core
+    if core.cluster is not None and not conn.listener.is_link and core.cluster.sends_on(conn, packet):
+        return
     identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER)
     identifier = identifiers[0] if identifiers else 0
     properties: Properties = {}
@@ -115,7 +117,11 @@ def _add(
 def on_unsubscribe(conn: Connection, packet: Unsubscribe) -> None:
     session = conn.session
     codes: list[int] = []
+    cluster = conn.core.cluster if conn.listener.is_link else None
     for topic_filter in packet.topic_filters:
+        if cluster is not None and cluster.keeps(session, topic_filter.encode()):
+            codes.append(ReasonCode.SUCCESS)
+            continue
         subscription = session.subscriptions.pop(topic_filter.encode(), None)
         if subscription is None:
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)

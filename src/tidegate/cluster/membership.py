@@ -14,7 +14,8 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,11 @@ from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import wire
 from tidegate.cluster.dialer import KEEP_ALIVE, Backoff, LinkRefused, open_link
+from tidegate.cluster.handover import Handover
 from tidegate.cluster.interest import Interest, filter_text, is_shared_with_others
 from tidegate.cluster.settings import ClusterSettings, Role
 from tidegate.flow.load_report import LOAD_TOPIC, LoadReport
-from tidegate.mqtt.packets import Packet, Pingresp, Suback, Unsuback
+from tidegate.mqtt.packets import Packet, Pingresp, Suback, Subscribe, Unsuback
 from tidegate.net.addresses import Endpoint, parse_address
 from tidegate.net.errors import NetError
 
@@ -77,6 +79,8 @@ class ClusterNode:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_saying = False
         self._said: dict[bytes, bytes] = {}
+        self._is_quiet = False
+        self.handover = Handover(self)
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -192,6 +196,7 @@ class ClusterNode:
         self.send(peer, wire.HELLO, {"name": self.name, "role": self.role.value, "address": self._address()})
         if self.role is Role.EDGE:
             self.send(peer, wire.STATE, self.state())
+            self.handover.report(peer)
         if peer.role is Role.HEAD:
             self._announce_all(peer)
         if self.role is Role.HEAD:
@@ -209,6 +214,8 @@ class ClusterNode:
     # -- who wants what -------------------------------------------------------------------------------------
 
     def _on_subscription(self, subscription: Subscription, is_added: bool) -> None:
+        if self._is_quiet:
+            return
         session = subscription.session
         is_node = session.client_id.startswith(LINK_CLIENT)
         # An edge wants what its clients want; a head, towards other heads, also what its edges want.
@@ -220,6 +227,19 @@ class ClusterNode:
         if self.interest.changed and not self._is_saying:
             self._is_saying = True
             self.core.loop.call_soon(self._announce_changes)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Within, subscriptions come and go without anybody being told."""
+        self._is_quiet = True
+        try:
+            yield
+        finally:
+            self._is_quiet = False
+
+    def forget(self, subscription: Subscription) -> None:
+        """Tell now of a subscription that went quietly."""
+        self._on_subscription(subscription, False)
 
     def _announce_changes(self) -> None:
         self._is_saying = False
@@ -245,8 +265,25 @@ class ClusterNode:
 
     # -- the broker asks ------------------------------------------------------------------------------------
 
-    def server_for(self, request: ConnectRequest, session: Session | None) -> str | None:
-        return None
+    def prepare(
+        self, request: ConnectRequest, clean_start: bool, session: Session | None
+    ) -> str | Awaitable[None] | None:
+        if clean_start or session is not None or not request.client_id:
+            return None
+        if self.role is Role.HEAD:
+            owner = self.handover.owners.get(request.client_id)
+            peer = None if owner is None or request.version < 5 else self._named(owner)
+            return peer.address if peer is not None and peer.is_connected and peer.address else None
+        return self.handover.claim(request.client_id)
+
+    def _named(self, name: str) -> Peer | None:
+        return next((peer for peer in self.peers.values() if peer.name == name), None)
+
+    def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
+        return False
+
+    def keeps(self, session: Session, topic_filter: bytes) -> bool:
+        return self.handover.keeps(session, topic_filter)
 
     def route(self, link: Connection, topic: bytes) -> Route:
         whole = self.core.index.route(topic)
@@ -258,6 +295,7 @@ class ClusterNode:
             for target in whole.targets
             if target.session is not own and not (is_from_head and target.session.client_id.startswith(heads))
         ]
+        targets += self.handover.targets(own, topic.decode())
         # A message that another head sent is for our groups as well only if that head has none: it chose already.
         return Route(targets, () if is_from_head else whole.shared)
 
@@ -318,7 +356,7 @@ class ClusterNode:
         peer = self.peers.get(link.session.client_id)
         if peer is None:
             return
-        handler = getattr(self, f"_on_{kind}", None)
+        handler = getattr(self, f"_on_{kind}", None) or getattr(self.handover, f"on_{kind}", None)
         if handler is None:
             log.warning("unknown message from a node", extra={"node": peer.name, "kind": kind})
             return
@@ -409,9 +447,21 @@ class ClusterNode:
     # -- sessions, as they come and go ----------------------------------------------------------------------
 
     def on_connected(self, client: Connection) -> None:
-        """Nothing to do."""
+        if client.listener.is_link:
+            return
+        self._tell_heads("here", client.session.client_id)
+        if self.role is Role.HEAD:
+            self.handover.owners.pop(client.session.client_id, None)
+
+    def _tell_heads(self, kind: str, client_id: str) -> None:
+        if self.role is Role.EDGE:
+            for peer in self.peers.values():
+                if peer.is_connected:
+                    self.send(peer, kind, {"client": client_id})
 
     def on_disconnected(self, client: Connection, reason: CloseReason) -> None:
+        if not client.listener.is_link and client.session.expiry == 0 and reason is not CloseReason.MOVED:
+            self._tell_heads("gone", client.session.client_id)
         if client.listener.is_link:
             peer = self.peers.get(client.session.client_id)
             if peer is not None:

@@ -192,11 +192,11 @@ class ClusterSimulation:
                 overlay, head_detector, head_node, head_detector.view((), 1.0), sim.random(f"head/{name}")
             )
         self._steps = 0
-        self._planned: dict[int, list[Callable[[], None]]] = {}
+        self._planned: dict[int, list[Callable[[], object]]] = {}
         self._per_look = max(1, round(self.times.interval / STEP))
         sim.after(STEP, self._step)
 
-    def at(self, time: float, action: Callable[[], None]) -> None:
+    def at(self, time: float, action: Callable[[], object]) -> None:
         """Let something happen at the end of the step that ends at `time`."""
         self._planned.setdefault(round(time / STEP), []).append(action)
 
