@@ -143,6 +143,8 @@ class Cluster(Protocol):
 LINK_CLIENT = "$link/"
 """Client identifiers of nodes begin so; on other listeners they are refused."""
 LINK_TOPIC = b"$tide/link/"
+OPERATOR_TOPIC = b"$tide/cluster/"
+"""What an operator publishes here, with the right to it, is for the head."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.broker.hooks import LINK_TOPIC
+from tidegate.broker.hooks import LINK_TOPIC, OPERATOR_TOPIC
 from tidegate.broker.index import LOAD_TOPIC, MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
@@ -272,6 +272,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     if core.cluster is not None:
         if topic.startswith(LINK_TOPIC):
             return BETWEEN_NODES if conn.listener.is_link else DENIED
+        if topic.startswith(OPERATOR_TOPIC):
+            return _for_operators(conn, topic)
         if conn.listener.is_link:
             return _remember(conn, topic, core.cluster.route(conn, topic))
     if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":
@@ -283,6 +285,13 @@ def resolve(conn: Connection, topic: bytes) -> Route:
         return core.index.route(topic)
     allowed = authorise.may_publish(conn, topic.decode())
     return _remember(conn, topic, core.index.route(topic) if allowed else DENIED)
+
+
+def _for_operators(conn: Connection, topic: bytes) -> Route:
+    """Without rights that say otherwise, who is on this machine may operate the cluster."""
+    authorise = conn.core.authorise
+    is_allowed = not conn.address if authorise is None else authorise.may_publish(conn, topic.decode())
+    return BETWEEN_NODES if is_allowed else DENIED
 
 
 def _remember(conn: Connection, topic: bytes, route: Route) -> Route:

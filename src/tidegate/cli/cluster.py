@@ -113,3 +113,77 @@ async def _nodes(
         except TimeoutError:
             pass  # what has come is what there is
     return found
+
+
+Node = Annotated[
+    str, typer.Argument(metavar="NODE", help="Name of the edge, as `tidegate cluster status` shows it.")
+]
+Head = Annotated[str, typer.Option("--head", metavar="ADDRESS", help="The head, where clients connect.")]
+
+
+@app.command("plan")
+def plan_command(node: Node, head: Head = "127.0.0.1:1883", timeout: float = 15.0) -> None:
+    """Where the clients of an edge would go if it were drained. Nothing is done."""
+    import asyncio
+
+    found = asyncio.run(_operate(head, "plan", node, f"$SYS/cluster/plan/{node}", timeout))
+    _require(found, node)
+    for target, count in sorted(found["targets"].items()):
+        typer.echo(f"{count} clients to {target}")
+    if found["stay"]:
+        typer.echo(f"{found['stay']} clients stay: MQTT 3.1.1, or without a session to hand over")
+    if not found["targets"]:
+        typer.echo("nobody would move")
+
+
+@app.command("drain")
+def drain_command(
+    node: Node,
+    head: Head = "127.0.0.1:1883",
+    is_resumed: Annotated[
+        bool, typer.Option("--stop", help="Stop a drain, or let the edge take clients again after one.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the end.")] = 600.0,
+) -> None:
+    """Move every client that can be moved from an edge to others, losing nothing; new ones go elsewhere."""
+    import asyncio
+
+    what = "resume" if is_resumed else "drain"
+    found = asyncio.run(_operate(head, what, node, f"$SYS/cluster/drain/{node}", timeout))
+    _require(found, node)
+    typer.echo(
+        f"{found['state']}: {found['moved']} moved, {found['failed']} failed, {found.get('stay', 0)} stay"
+    )
+    if found["failed"]:
+        raise typer.Exit(ExitStatus.FAILURE)
+
+
+def _require(found: "dict[str, Any]", node: str) -> None:
+    if not found:
+        typer.echo(f"error: no answer about {node}", err=True)
+        typer.echo(
+            "hint: name the head with --head and an edge that `tidegate cluster status` lists", err=True
+        )
+        raise typer.Exit(ExitStatus.FAILURE)
+
+
+async def _operate(head: str, what: str, node: str, answer: str, timeout: float) -> "dict[str, Any]":
+    """Ask, and wait for an answer that is newer than the question."""
+    import asyncio
+    import json
+
+    from tidegate.client import Client
+
+    found: dict[str, Any] = {}
+    async with Client(head, max_redirects=0, client_id="") as client:
+        await client.subscribe(answer, retain_handling=2)
+        await client.publish(f"$tide/cluster/{what}", node, qos=1)
+        try:
+            async with asyncio.timeout(timeout):
+                async for message in client.messages:
+                    found = json.loads(message.payload)
+                    if found.get("state") != "running":
+                        break
+        except TimeoutError:
+            pass
+    return found

@@ -19,19 +19,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.broker.hooks import LINK_CLIENT, ConnectRequest
+from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, ConnectRequest
 from tidegate.broker.index import Route, Subscription
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import wire
+from tidegate.cluster.agent import EdgeAgent, plain
+from tidegate.cluster.balancer import Balancer
 from tidegate.cluster.dialer import KEEP_ALIVE, Backoff, LinkRefused, open_link
 from tidegate.cluster.handover import Handover
 from tidegate.cluster.interest import Interest, filter_text, is_shared_with_others
-from tidegate.cluster.settings import ClusterSettings, Role
+from tidegate.cluster.settings import ClusterSettings, Role, parse_budgets
 from tidegate.flow.load_report import LOAD_TOPIC, LoadReport
 from tidegate.mqtt.packets import Packet, Pingresp, Suback, Subscribe, Unsuback
+from tidegate.mqtt.topics import matches
 from tidegate.net.addresses import Endpoint, parse_address
 from tidegate.net.errors import NetError
 
@@ -81,6 +84,8 @@ class ClusterNode:
         self._said: dict[bytes, bytes] = {}
         self._is_quiet = False
         self.handover = Handover(self)
+        self.balancer = Balancer(self) if self.role is Role.HEAD else None
+        self.agent: EdgeAgent | None = None
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -97,6 +102,17 @@ class ClusterNode:
         core.index.on_change = self._on_subscription
         core.index.has_far_groups = self.role is Role.EDGE
         core.retained.watchers.append(self._on_retained)
+        settings = self.settings
+        if self.role is Role.EDGE and settings.uplink:
+            self.agent = EdgeAgent(
+                core,
+                self.name,
+                uplink=settings.uplink,
+                downlink=settings.downlink,
+                budget=settings.budget,
+                budgets=dict(parse_budgets(settings.budgets)),
+            )
+            core.publish_observers = (*core.publish_observers, self.agent)
 
     def start(self) -> None:
         """The node is up: dial the heads, and tell the cluster every interval how this node is."""
@@ -272,15 +288,15 @@ class ClusterNode:
             return None
         if self.role is Role.HEAD:
             owner = self.handover.owners.get(request.client_id)
-            peer = None if owner is None or request.version < 5 else self._named(owner)
+            peer = None if owner is None or request.version < 5 else self.named(owner)
             return peer.address if peer is not None and peer.is_connected and peer.address else None
         return self.handover.claim(request.client_id)
 
-    def _named(self, name: str) -> Peer | None:
+    def named(self, name: str) -> Peer | None:
         return next((peer for peer in self.peers.values() if peer.name == name), None)
 
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
-        return False
+        return self.balancer is not None and self.balancer.sends_on(conn, packet)
 
     def keeps(self, session: Session, topic_filter: bytes) -> bool:
         return self.handover.keeps(session, topic_filter)
@@ -348,6 +364,9 @@ class ClusterNode:
     # -- what nodes tell each other -------------------------------------------------------------------------
 
     def on_message(self, link: Connection, message: Message) -> None:
+        if message.topic.startswith(OPERATOR_TOPIC):
+            self._operate(message)
+            return
         if message.topic.startswith(wire.RETAINED):
             if self.role is Role.EDGE:
                 self._keep_retained(message)
@@ -362,6 +381,43 @@ class ClusterNode:
             return
         handler(peer, value)
 
+    def _operate(self, message: Message) -> None:
+        """An operator asks a head for something; whoever may publish there is one."""
+        balancer = self.balancer
+        what = message.topic[len(OPERATOR_TOPIC) :]
+        name = message.payload.decode(errors="replace")
+        if balancer is None:
+            return
+        if what == b"plan":
+            self.core.spawn(balancer.show_plan(name))
+        elif what == b"drain":
+            balancer.drain(name)
+        elif what == b"resume":
+            balancer.resume(name)
+
+    def _on_pick(self, peer: Peer, value: dict[str, Any]) -> None:
+        """Which of our clients can be moved: MQTT 5, with a session to hand over; those with little waiting first."""
+        topic, limit = value.get("topic"), value.get("clients")
+        wanted = []
+        stay = 0
+        for client_id, session in self.core.sessions.items():
+            if client_id.startswith("$") or not session.subscriptions:
+                continue
+            filters = [each.topic_filter.decode() for each in session.subscriptions.values()]
+            if topic is not None and not any(matches(each, topic) for each in filters):
+                continue
+            if session.version < 5 or not session.expiry:
+                stay += 1
+                continue
+            wanted.append((session.queued_messages, client_id, topic or filters[0]))
+        wanted.sort()
+        clients = [[client_id, name] for _, client_id, name in wanted[:limit]]
+        self.send(peer, "picked", {"id": value.get("id"), "clients": clients, "stay": stay})
+
+    def _on_picked(self, peer: Peer, value: dict[str, Any]) -> None:
+        if self.balancer is not None:
+            self.balancer.on_picked(peer, value)
+
     def _on_hello(self, peer: Peer, value: dict[str, Any]) -> None:
         peer.address = str(value.get("address", ""))
         if peer.role is Role.HEAD:
@@ -372,12 +428,15 @@ class ClusterNode:
 
     def _on_state(self, peer: Peer, value: dict[str, Any]) -> None:
         peer.state = value
+        if self.balancer is not None:
+            self.balancer.on_view(peer, value)
+            value = {key: each for key, each in value.items() if key != "view"}
         self.nodes[peer.name] = value | {"role": peer.role.value, "address": peer.address, "linked": True}
 
     def _on_nodes(self, peer: Peer, value: dict[str, Any]) -> None:
         """The head says how the cluster is."""
         self.nodes = value
-        self._say("nodes", value)
+        self.say("nodes", value)
 
     # -- how this node is -----------------------------------------------------------------------------------
 
@@ -405,10 +464,15 @@ class ClusterNode:
             if self.role is Role.EDGE:
                 for peer in self.peers.values():
                     if peer.is_connected:
-                        self.send(peer, wire.STATE, self.state())
+                        state = self.state()
+                        if self.agent is not None:
+                            state["view"] = plain(self.agent.view(self.settings.interval))
+                        self.send(peer, wire.STATE, state)
                         self._report_groups(peer)
             else:
                 self._say_nodes()
+                assert self.balancer is not None
+                self.balancer.look()
 
     def _report_groups(self, peer: Peer) -> None:
         """The load of our members of groups, as one: the head compares edges by it."""
@@ -432,12 +496,12 @@ class ClusterNode:
             if peer.state is not None:
                 self.nodes[peer.name]["linked"] = peer.is_connected
         for name, value in self.nodes.items():
-            self._say(name, value)
+            self.say(name, value)
         for peer in self.peers.values():
             if peer.role is Role.EDGE and peer.is_connected:
                 self.send(peer, wire.NODES, self.nodes)
 
-    def _say(self, name: str, value: dict[str, Any]) -> None:
+    def say(self, name: str, value: dict[str, Any]) -> None:
         topic = f"$SYS/cluster/{name}".encode()
         payload = json.dumps(value, sort_keys=True).encode()
         if self._said.get(topic) != payload:
@@ -475,8 +539,9 @@ class ClusterNode:
         """The index tells."""
 
     def statistics(self) -> dict[str, Any]:
-        return {
+        return ({} if self.balancer is None else self.balancer.statistics()) | {
             "role": self.role.value,
+            "moved": self.handover.moved,
             "filters": len(self.interest),
             "links": {
                 peer.name: {

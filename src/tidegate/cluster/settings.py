@@ -1,5 +1,6 @@
 """What can be set about a node's part in a cluster."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,6 +48,17 @@ class ClusterSettings:
         "seconds from publisher to subscriber that a topic may take if nothing else is said",
         minimum=0.001,
     )
+    budgets: tuple[str, ...] = setting(
+        (), 'budgets of single topic filters, the first that matches counts: ["alarms/#=0.5", "logs/#=60"]'
+    )
     interval: float = setting(1.0, "seconds between two looks at the load", minimum=0.05)
     redirect: bool = setting(True, "head: send MQTT 5 clients that come to subscribe on to an edge")
-    standby: bool = setting(False, "edge: keep a copy of persistent sessions on another edge")
+
+
+def parse_budgets(texts: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """Filter and seconds of each; raises ValueError."""
+    for text in texts:
+        topic_filter, found, seconds = text.rpartition("=")
+        if not found or not topic_filter or not float(seconds) > 0.0:
+            raise ValueError(f"{text!r} is not FILTER=SECONDS")
+        yield topic_filter, float(seconds)

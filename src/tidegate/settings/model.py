@@ -24,7 +24,7 @@ from tidegate.broker.flow_settings import (
 )
 from tidegate.broker.settings import Features, Limits, setting
 from tidegate.broker.store.settings import StoreSettings
-from tidegate.cluster.settings import ClusterSettings, Role
+from tidegate.cluster.settings import ClusterSettings, Role, parse_budgets
 from tidegate.flow.priority import Classes, InvalidRule
 from tidegate.settings.errors import SettingsError
 
@@ -238,6 +238,12 @@ def check_classes(classes: tuple[PriorityClass, ...]) -> None:
 
 def check_cluster(cluster: ClusterSettings) -> None:
     """Raises SettingsError for a role that cannot be played with what else is set."""
+    try:
+        list(parse_budgets(cluster.budgets))
+    except ValueError as error:
+        raise SettingsError(
+            str(error), key="cluster.budgets", value=list(cluster.budgets), hint='for example ["alarms/#=0.5"]'
+        ) from None
     if cluster.role is Role.SINGLE:
         return
     if not cluster.secret:

@@ -32,6 +32,7 @@ def settings(name: str, role: str, **changes: Any) -> Settings:
         "cluster.secret": SECRET,
         "cluster.link_port": 0,
         "cluster.interval": 0.1,
+        "cluster.redirect": False,
         "features.sys_interval": 0.0,
     }
     given |= {key.replace("__", "."): value for key, value in changes.items()}

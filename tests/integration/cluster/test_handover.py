@@ -29,6 +29,10 @@ async def _known(nodes: Cluster, client: str, edge: str) -> None:
     await wait_until(lambda: member(nodes.head).handover.owners.get(client) == edge)
 
 
+async def _connected(node: Node, client: str) -> None:
+    await wait_until(lambda: _session(node, client) is not None and _session(node, client).conn is not None)
+
+
 def _session(node: Node, client: str) -> Any:
     return node.broker.core.sessions.get(client)
 
@@ -43,7 +47,9 @@ async def _numbers(client: Client, count: int) -> list[int]:
 
 @pytest.mark.parametrize("is_durable", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
-async def test_a_session_that_is_away_moves_with_its_queue(qos: int, is_durable: bool, tmp_path: Path) -> None:
+async def test_a_session_that_is_away_moves_with_its_queue(
+    qos: int, is_durable: bool, tmp_path: Path
+) -> None:
     async with cluster(2, tmp_path if is_durable else None) as nodes:
         async with Client(f"127.0.0.1:{nodes.edges[0].broker.port}", client_id="c", **PERSISTENT) as client:
             await client.subscribe("t/#", qos=qos)
@@ -88,8 +94,7 @@ async def test_a_connected_client_is_sent_on_while_messages_flow(
             for target in ("e1", "e0", "e1"):
                 await asyncio.sleep(0)
                 assert await _move(nodes, "c", target)
-                node = nodes.edges[int(target[1])]
-                await wait_until(lambda: _session(node, "c") is not None and _session(node, "c").conn is not None)
+                await _connected(nodes.edges[int(target[1])], "c")
 
         publishing = asyncio.ensure_future(publish())
         moving = asyncio.ensure_future(move())

@@ -1,0 +1,180 @@
+"""The management agent of an edge: what its topics ask of its uplink, as the detector's samples.
+
+Counting costs an observer on every message, so it is attached only if the capacity of the uplink was given. What waits
+for a client is in four places: its queue, packets that wait for its socket, the transport's buffer and the kernel's.
+The first two hold messages, the others bytes, which are turned into messages of the size that the topic has.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+import termios
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.broker.hooks import LINK_CLIENT
+from tidegate.flow.balance import Bundle, Edge, EdgeDetector, QueueSample
+from tidegate.flow.balance.predictors import LastValue
+from tidegate.mqtt.topics import matches
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.core import Core
+    from tidegate.broker.message import Message
+    from tidegate.broker.session import Session
+
+MBIT: Final = 1e6
+MAX_TOPICS: Final = 1_000  # topics of one interval that are told apart; the rest is counted together
+OTHERS: Final = b"..."
+NOMINAL_RATE: Final = 1.0  # messages a second that a subscriber counts for where nothing is measured
+NOMINAL_BYTES: Final = 100.0
+
+
+class EdgeAgent:
+    """Counts messages by topic (a `PublishObserver`), and makes the view of this edge every interval."""
+
+    def __init__(
+        self,
+        core: Core,
+        name: str,
+        *,
+        uplink: float,
+        downlink: float,
+        budget: float,
+        budgets: dict[str, float],
+    ) -> None:
+        self._core = core
+        self._budget = budget
+        self._budgets = budgets
+        self._counts: dict[bytes, list[float]] = {}  # topic: messages, bytes
+        self._depths: dict[str, float] = {}
+        self._sizes: dict[str, float] = {}
+        self._detector = EdgeDetector(
+            name, uplink=uplink * MBIT, downlink=(downlink or uplink) * MBIT, predictor=LastValue
+        )
+
+    # -- counting -------------------------------------------------------------------------------------------
+
+    def on_run(self, client: Connection, packets: bytes, count: int) -> None:
+        body = 2
+        while packets[body - 1] > 127:
+            body += 1
+        end = body + 2 + (packets[body] << 8 | packets[body + 1])
+        self._count(packets[body + 2 : end], count, len(packets))
+
+    def on_message(self, client: Connection, message: Message) -> None:
+        self._count(message.topic, 1, len(message.payload) + len(message.topic) + 5)
+
+    def _count(self, topic: bytes, count: int, size: int) -> None:
+        entry = self._counts.get(topic)
+        if entry is None:
+            if len(self._counts) >= MAX_TOPICS:
+                topic = OTHERS
+            entry = self._counts.setdefault(topic, [0.0, 0.0])
+        entry[0] += count
+        entry[1] += size
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def view(self, interval: float) -> Edge:
+        """The edge as it is now, and forget what was counted."""
+        counts, self._counts = self._counts, {}
+        topics = {topic.decode(errors="replace"): entry for topic, entry in counts.items() if topic != OTHERS}
+        # A topic that has paused, and still waits somewhere, is looked at as well.
+        for topic in self._depths:
+            topics.setdefault(topic, [0.0, 0.0])
+        depths = self._waiting(list(topics))
+        samples = []
+        for topic, (count, size) in topics.items():
+            subscribers = len(self._subscribers(topic))
+            depth = depths.get(topic, 0.0)
+            if not subscribers and not depth:
+                continue
+            size_bytes = size / count if count else self._sizes.get(topic, NOMINAL_BYTES)
+            self._sizes[topic] = size_bytes
+            arrived = count * subscribers
+            departed = max(0.0, arrived - (depth - self._depths.get(topic, 0.0)))
+            samples.append(
+                QueueSample(
+                    topic=topic, subscribers=subscribers, size_bytes=size_bytes, budget=self.budget(topic),
+                    arrived=arrived, departed=departed, depth=depth,
+                )
+            )  # fmt: skip
+        self._depths = {topic: depth for topic, depth in depths.items() if depth}
+        return self._detector.view(samples, interval)
+
+    def budget(self, topic: str) -> float:
+        """Seconds a message may take, by the first filter that matches."""
+        for topic_filter, seconds in self._budgets.items():
+            if matches(topic_filter, topic):
+                return seconds
+        return self._budget
+
+    def _subscribers(self, topic: str) -> list[Session]:
+        route = self._core.index.route(topic.encode())
+        return [t.session for t in route.targets if not t.session.client_id.startswith(LINK_CLIENT)]
+
+    def _waiting(self, topics: list[str]) -> dict[str, float]:
+        """Messages that wait, by topic."""
+        depths: dict[str, float] = {}
+        by_session: dict[Session, list[str]] = {}
+        for topic in topics:
+            for session in self._subscribers(topic):
+                by_session.setdefault(session, []).append(topic)
+        for session, wanted in by_session.items():
+            for delivery in session.pending or ():
+                name = delivery[0].topic.decode(errors="replace")
+                depths[name] = depths.get(name, 0.0) + 1
+            unsent = session.backlog_bytes + _unsent_bytes(session)
+            if unsent:
+                share = unsent / len(wanted)
+                for topic in wanted:
+                    depths[topic] = depths.get(topic, 0.0) + share / self._sizes.get(topic, NOMINAL_BYTES)
+        # Less than one message for each subscriber is what is being sent, not what waits.
+        return {topic: depth for topic, depth in depths.items() if depth > 2 * len(self._subscribers(topic))}
+
+
+def _unsent_bytes(session: Session) -> int:
+    """In the transport, and in the kernel's buffer (SIOCOUTQ)."""
+    conn = session.conn
+    if conn is None:
+        return 0
+    size = conn.transport.get_write_buffer_size()
+    sock = conn.transport.get_extra_info("socket")
+    if sock is None:
+        return size
+    try:
+        answer = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+    except OSError:
+        return size
+    return size + int(struct.unpack("i", answer)[0])
+
+
+def plain(view: Edge) -> dict[str, Any]:
+    """A view for the wire."""
+    return {
+        "uplink": view.uplink,
+        "downlink": view.downlink,
+        "bundles": [
+            [b.topic, b.subscribers, b.size_bytes, b.budget, b.arriving, b.leaving, b.depth]
+            for b in view.bundles.values()
+        ],
+    }
+
+
+def edge_of(name: str, value: dict[str, Any], *, is_locked: bool = False) -> Edge:
+    """A view from the wire."""
+    bundles = {}
+    for topic, subscribers, size_bytes, budget, arriving, leaving, depth in value.get("bundles", ()):
+        bundles[topic] = Bundle(
+            topic=topic, subscribers=subscribers, size_bytes=size_bytes, budget=budget, arriving=arriving,
+            leaving=leaving, depth=depth,
+        )  # fmt: skip
+    uplink = value.get("uplink") or 1e9
+    return Edge(
+        name=name,
+        uplink=uplink,
+        downlink=value.get("downlink") or uplink,
+        bundles=bundles,
+        is_locked=is_locked,
+    )

@@ -1,0 +1,295 @@
+"""The management agent of a head: places subscribers, balances its edges, drains one when an operator asks.
+
+Decisions are `flow/` objects. Edges send their views every interval, so the first two steps of a phase (locate,
+select) are answered from what is known; the third is made of hand-overs, each confirmed by the edge that has the
+session then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate import flow
+from tidegate.broker.reasons import CloseReason
+from tidegate.cluster.agent import NOMINAL_BYTES, NOMINAL_RATE, edge_of
+from tidegate.cluster.settings import Role
+from tidegate.flow.balance import Bundle, Edge, Move, Overlay, State, Thresholds
+from tidegate.flow.balance import overlay as messages
+from tidegate.flow.balance.overlay import Command, Step
+from tidegate.flow.placement import RateHistory
+from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.properties import Property
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.cluster.membership import ClusterNode, Peer
+    from tidegate.mqtt.packets import Subscribe
+
+log = logging.getLogger("tidegate.cluster")
+
+REMEMBERED: Final = 10_000  # clients that were sent on; the oldest is forgotten
+RETURNED: Final = 60.0  # seconds within which a client that is back does not follow: it is served where it is
+PARALLEL: Final = 20  # hand-overs of a drain at once
+
+
+class Balancer:
+    """State of one head's decisions."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self._node = node
+        settings = node.settings
+        thresholds = Thresholds(interval=settings.interval)
+        self._policy = flow.balance_policy(settings.balance)(thresholds)
+        self._placement = flow.placement_policy(settings.placement)()
+        self._thresholds = thresholds
+        self.overlay = Overlay(node.name)
+        self.history = RateHistory()
+        self._views: dict[str, Edge] = {}
+        self._placed: dict[
+            str, dict[str, int]
+        ] = {}  # edge: subscribers by filter that were sent there of late
+        self._sent_on: OrderedDict[str, float] = OrderedDict()
+        self._picks: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._next_pick = 0
+        self.draining: dict[str, dict[str, Any]] = {}
+        self._drains: dict[str, asyncio.Task[None]] = {}
+
+    # -- views ----------------------------------------------------------------------------------------------
+
+    def on_view(self, peer: Peer, value: dict[str, Any]) -> None:
+        """An edge's state arrived."""
+        view = value.get("view") or {}
+        self._views[peer.name] = edge_of(peer.name, view)
+        self._placed[peer.name] = {}  # who was sent there is counted by the edge from now on
+
+    def _edges(self) -> list[Edge]:
+        """Linked edges that may get clients, with those on their way."""
+        found = []
+        for peer in self._node.peers.values():
+            if peer.role is not Role.EDGE or not peer.is_connected or not peer.address:
+                continue
+            edge = self._views.get(peer.name) or edge_of(peer.name, {})
+            edge.is_locked = peer.name in self.overlay.locks or peer.name in self.draining
+            for topic, count in self._placed.get(peer.name, {}).items():
+                edge = edge.with_bundle(_newcomer(topic, count))
+            found.append(edge)
+        return found
+
+    # -- placement ------------------------------------------------------------------------------------------
+
+    def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
+        """An MQTT 5 client that begins to subscribe at the head goes to an edge, unless it came back from there."""
+        session = conn.session
+        if not conn.v5 or session.subscriptions or not self._node.settings.redirect:
+            return False
+        topic = packet.subscriptions[0].topic_filter
+        if topic.startswith("$SYS"):
+            return False  # who looks at this node wants this node
+        now = self._node.core.now()
+        if now - self._sent_on.pop(session.client_id, -RETURNED) < RETURNED:
+            return False
+        edges = self._edges()
+        if all(edge.is_locked for edge in edges):
+            return False
+        name = self.place(topic, edges)
+        peer = self._node.named(name)
+        assert peer is not None
+        self._sent_on[session.client_id] = now
+        while len(self._sent_on) > REMEMBERED:
+            self._sent_on.popitem(last=False)
+        # Nothing of it stays here: the client begins at the edge.
+        self._node.core.set_will(session, None)
+        session.expiry = 0
+        conn.close(
+            CloseReason.MOVED,
+            ReasonCode.USE_ANOTHER_SERVER,
+            properties={Property.SERVER_REFERENCE: peer.address},
+        )
+        return True
+
+    def place(self, topic: str, edges: list[Edge]) -> str:
+        """The edge for one more subscriber of a filter."""
+        name = self._placement.place(
+            _newcomer(topic, 1), edges, self.history.correlation, self._node.core.random
+        )
+        placed = self._placed.setdefault(name, {})
+        placed[topic] = placed.get(topic, 0) + 1
+        return name
+
+    # -- balancing ------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Once an interval: end what took too long, and begin a phase if an edge is in trouble."""
+        now = self._node.core.now()
+        self.history.tick(
+            {
+                bundle.topic: bundle.incoming
+                for edge in self._views.values()
+                for bundle in edge.bundles.values()
+            }
+        )
+        self._carry(self.overlay.tick(now))
+        edges = [edge for edge in self._edges() if edge.name in self._views]
+        for edge in edges:
+            if self.overlay.step is not Step.IDLE or edge.is_locked:
+                continue
+            metric = self._policy.trigger(edge, now)
+            if metric is not None:
+                helpers = [e.name for e in edges if e is not edge and self._policy.may_help(e, now)]
+                log.info(
+                    "edge in trouble", extra={"edge": edge.name, "metric": metric.value, "helpers": helpers}
+                )
+                self._carry(self.overlay.request(now, edge.name, metric, helpers))
+
+    def _carry(self, commands: list[Command]) -> None:
+        for command in commands:
+            self._carry_one(command)
+
+    def _carry_one(self, command: Command) -> None:
+        now = self._node.core.now()
+        if isinstance(command, messages.Ask):
+            view = next((edge for edge in self._edges() if edge.name == command.to), None)
+            if view is None:
+                self._carry(self.overlay.on_lost(now, command.to))
+            else:
+                self._carry(self.overlay.on_view(now, command.phase, view))
+        elif isinstance(command, messages.Offer):
+            edges = [each for each in command.views if isinstance(each, Edge)]
+            source = self._views.get(command.to)
+            if source is None:
+                return
+            selection = self._policy.select(source, edges, command.metric, now, self._node.core.random)
+            self._carry(self.overlay.on_plan(now, command.phase, selection.moves, selection.is_enough))
+        elif isinstance(command, messages.Migrate):
+            phase = self.overlay.phase
+            if phase is not None and phase.moves and command.move == phase.moves[0]:
+                self._policy.on_moved(phase.moves, now)
+            self._node.core.spawn(self._migrate(command.phase, command.move))
+
+    async def _migrate(self, phase: int, move: Move) -> None:
+        """Hand over so many clients of a topic; those that cannot move stay."""
+        found = await self.pick(move.source, move.topic, move.clients)
+        clients = [client for client, _ in found.get("clients", ())]
+        log.info(
+            "moving clients",
+            extra={"topic": move.topic, "from": move.source, "to": move.target, "clients": len(clients)},
+        )
+        await self._hand_over([(client, move.target) for client in clients])
+        self._carry(self.overlay.on_confirmed(self._node.core.now(), phase, move))
+
+    async def _hand_over(self, pairs: list[tuple[str, str]], progress: dict[str, Any] | None = None) -> None:
+        """At most `PARALLEL` at once; each has the phase's time."""
+        slots = asyncio.Semaphore(PARALLEL)
+
+        async def one(client: str, target: str) -> None:
+            async with slots:
+                is_moved = False
+                try:
+                    async with asyncio.timeout(self.overlay.timeout):
+                        is_moved = await asyncio.shield(self._node.handover.move(client, target))
+                except TimeoutError:
+                    log.warning("client not moved in time", extra={"client": client, "to": target})
+                if progress is not None:
+                    progress["moved" if is_moved else "failed"] += 1
+                    self._say_drain(progress)
+
+        await asyncio.gather(*(one(client, target) for client, target in pairs))
+
+    # -- asking an edge for clients -------------------------------------------------------------------------
+
+    async def pick(self, edge: str, topic: str | None, clients: int | None) -> dict[str, Any]:
+        """Clients of an edge that can be moved: `[[client, filter], …]`; empty if it does not answer."""
+        peer = self._node.named(edge)
+        if peer is None:
+            return {}
+        self._next_pick += 1
+        number = self._next_pick
+        future = self._picks[number] = self._node.core.loop.create_future()
+        self._node.send(peer, "pick", {"id": number, "topic": topic, "clients": clients})
+        try:
+            async with asyncio.timeout(self.overlay.timeout):
+                return await future
+        except TimeoutError:
+            return {}
+        finally:
+            self._picks.pop(number, None)
+
+    def on_picked(self, peer: Peer, value: dict[str, Any]) -> None:
+        future = self._picks.get(value.get("id", 0))
+        if future is not None and not future.done():
+            future.set_result(value)
+
+    # -- an operator ----------------------------------------------------------------------------------------
+
+    async def plan(self, name: str) -> dict[str, Any]:
+        """Where the clients of an edge would go if it were drained; nothing is done."""
+        found = await self.pick(name, None, None)
+        edges = [edge for edge in self._edges() if edge.name != name and not edge.is_locked]
+        targets: dict[str, int] = {}
+        pairs = []
+        for client, topic in found.get("clients", ()) if edges else ():
+            bundle = _newcomer(topic, 1)
+            target = self._placement.place(bundle, edges, self.history.correlation, self._node.core.random)
+            edges = [edge.with_bundle(bundle) if edge.name == target else edge for edge in edges]
+            targets[target] = targets.get(target, 0) + 1
+            pairs.append((client, target))
+        return {"node": name, "targets": targets, "stay": found.get("stay", 0), "pairs": pairs}
+
+    async def show_plan(self, name: str) -> None:
+        plan = await self.plan(name)
+        plan["moves"] = len(plan.pop("pairs"))
+        self._node.say(f"plan/{name}", plan)
+
+    def drain(self, name: str) -> None:
+        """Move everybody away who can be moved; new clients are sent elsewhere until `resume`."""
+        if name not in self.draining and self._node.named(name) is not None:
+            self.draining[name] = {"node": name, "state": "running", "moved": 0, "failed": 0}
+            self._drains[name] = self._node.core.spawn(self._drain(name))
+
+    async def _drain(self, name: str) -> None:
+        progress = self.draining[name]
+        plan = await self.plan(name)
+        progress |= {"total": len(plan["pairs"]), "stay": plan["stay"], "targets": plan["targets"]}
+        self._say_drain(progress)
+        await self._hand_over(plan["pairs"], progress)
+        progress["state"] = "done"
+        self._say_drain(progress)
+
+    def resume(self, name: str) -> None:
+        """The edge takes clients again; a drain that runs is stopped, what was moved stays moved."""
+        task = self._drains.pop(name, None)
+        if task is not None:
+            task.cancel()
+        progress = self.draining.pop(name, None)
+        if progress is not None:
+            progress["state"] = "stopped" if progress["state"] == "running" else "resumed"
+            self._say_drain(progress)
+
+    def _say_drain(self, progress: dict[str, Any]) -> None:
+        self._node.say(f"drain/{progress['node']}", progress)
+
+    def statistics(self) -> dict[str, Any]:
+        return {
+            "step": self.overlay.step.value,
+            "phases": len(self.overlay.history),
+            "draining": sorted(self.draining),
+            "states": {name: self._state(edge).name for name, edge in self._views.items()},
+        }
+
+    def _state(self, edge: Edge) -> State:
+        return self._thresholds.edge_state(edge)
+
+
+def _newcomer(topic: str, subscribers: int) -> Bundle:
+    rate = NOMINAL_RATE * subscribers
+    return Bundle(
+        topic=topic,
+        subscribers=subscribers,
+        size_bytes=NOMINAL_BYTES,
+        budget=1.0,
+        arriving=rate,
+        leaving=rate,
+    )
