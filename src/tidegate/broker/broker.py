@@ -121,6 +121,8 @@ class Broker:
         core.store = store
         restore(core, store, reader)
         core.retained.watchers.append(store.retain)
+        if core.cluster is not None:
+            core.cluster.restored()
 
     async def stop(self, *, timeout: float = 5.0) -> None:
         """Stop listening, tell clients (0x8B), let them take what was sent, close what is left at the deadline."""

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from tidegate.broker.connection import Connection
 from tidegate.broker.handing_on import help_others
-from tidegate.broker.hooks import LINK_CLIENT, ConnectRequest, Exchange, Verdict
+from tidegate.broker.hooks import LINK_CLIENT, ConnectRequest, Exchange, SessionElsewhere, Verdict
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
@@ -454,10 +454,16 @@ class Handshake(asyncio.Protocol):
 
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
-        await first
+        is_elsewhere = False
+        try:
+            await first
+        except SessionElsewhere:
+            is_elsewhere = True
         self._authenticating = False
         self._task = None
-        if self.transport is not None and not self.transport.is_closing():
+        if is_elsewhere:
+            self._refuse(ReasonCode.SERVER_BUSY, "the session is with a node that does not answer")
+        elif self.transport is not None and not self.transport.is_closing():
             self._accept(verdict, is_prepared=True)
 
     def _settle_v5(self, connect: Connect, conn: Connection, verdict: Verdict) -> Properties:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidegate.errors import TidegateError
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.properties import Properties
 
@@ -99,15 +100,23 @@ class SessionObserver(Protocol):
     def on_unsubscribed(self, session: Session, subscription: Subscription) -> None: ...
 
 
+class SessionElsewhere(TidegateError):
+    """Another node has the client's session and cannot hand it over now; the client shall come again."""
+
+
 class Cluster(Protocol):
     """What a node that is part of a cluster does otherwise; asked on routes that are made, never per message."""
+
+    def restored(self) -> None:
+        """What was in the store is there; nobody is connected yet."""
+        ...
 
     def prepare(
         self, request: ConnectRequest, clean_start: bool, session: Session | None
     ) -> str | Awaitable[None] | None:
         """A client is to be let in: None if it is served here at once, or what to wait for before.
 
-        Text is the Server Reference of the node where it belongs.
+        Text is the Server Reference of the node where it belongs. What is waited for may raise `SessionElsewhere`.
         """
         ...
 

@@ -13,7 +13,7 @@ import termios
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.broker.hooks import LINK_CLIENT
-from tidegate.flow.balance import Bundle, Edge, EdgeDetector, QueueSample
+from tidegate.flow.balance import Bundle, Edge, EdgeDetector, Path, QueueSample, edge_budget
 from tidegate.flow.balance.predictors import LastValue
 from tidegate.mqtt.topics import matches
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MBIT: Final = 1e6
 MAX_TOPICS: Final = 1_000  # topics of one interval that are told apart; the rest is counted together
 OTHERS: Final = b"..."
+SAMPLED: Final = 32  # clients whose round-trip time is looked at
+BUDGET_PROPERTY: Final = "tidegate-budget"
+"""User Property on SUBSCRIBE: seconds that messages of its filters may take from publisher to subscriber."""
 NOMINAL_RATE: Final = 1.0  # messages a second that a subscriber counts for where nothing is measured
 NOMINAL_BYTES: Final = 100.0
 
@@ -47,6 +50,9 @@ class EdgeAgent:
         self._budget = budget
         self._budgets = budgets
         self._counts: dict[bytes, list[float]] = {}  # topic: messages, bytes
+        self.asked: dict[str, float] = {}
+        self.link_delay = 0.0  # seconds from the head to here, and
+        self.publisher_delay = 0.0  # from the slowest publisher to the head
         self._depths: dict[str, float] = {}
         self._sizes: dict[str, float] = {}
         self._detector = EdgeDetector(
@@ -103,12 +109,35 @@ class EdgeAgent:
         self._depths = {topic: depth for topic, depth in depths.items() if depth}
         return self._detector.view(samples, interval)
 
-    def budget(self, topic: str) -> float:
-        """Seconds a message may take, by the first filter that matches."""
-        for topic_filter, seconds in self._budgets.items():
-            if matches(topic_filter, topic):
-                return seconds
+    def required(self, topic: str) -> float:
+        """Seconds a message may take, by the first filter that matches; what clients ask for goes before settings."""
+        for table in (self.asked, self._budgets):
+            for topic_filter, seconds in table.items():
+                if matches(topic_filter, topic):
+                    return seconds
         return self._budget
+
+    def ask(self, topic_filter: str, seconds: float) -> None:
+        """A subscriber said how long messages of this filter may take; the shortest of several counts."""
+        if topic_filter in self.asked or len(self.asked) < MAX_TOPICS:
+            self.asked[topic_filter] = min(seconds, self.asked.get(topic_filter, seconds))
+
+    def budget(self, topic: str) -> float:
+        """How long a message may wait here: what is required, less the way there and on, as TCP measured it."""
+        slowest = max(
+            (
+                session.conn.round_trip()
+                for session in self._subscribers(topic)[:SAMPLED]
+                if session.conn is not None
+            ),
+            default=0.0,
+        )
+        path = Path(
+            publisher_to_head=self.publisher_delay,
+            head_to_edge=self.link_delay,
+            edge_to_subscriber=slowest / 2,
+        )
+        return edge_budget(self.required(topic), path)
 
     def _subscribers(self, topic: str) -> list[Session]:
         route = self._core.index.route(topic.encode())

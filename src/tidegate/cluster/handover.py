@@ -14,21 +14,26 @@ from edge A to edge B takes two steps, each ordered by messages in the links, wh
 
 Then A is told to `release` the client: it is disconnected with 0x9C and the address of B. A client that comes to a
 node by itself *claims* its session there, which is the same without the release. Messages are QoS 1 in persistent link
-sessions; leaving a session and putting it into a link is one commit, so a crash finds it in exactly one place.
+sessions; leaving a session and putting it into a link is one commit, so a crash finds it in exactly one place. What a
+node must know to go on after a crash is kept as retained messages below `$tide/move/`, which no wildcard of a client
+reaches, and in sessions whose identifiers begin with `$`: they are in the store with everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.broker.durable import RETRY
+from tidegate.broker.hooks import LINK_CLIENT, SessionElsewhere
 from tidegate.broker.index import Subscription, Target
+from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import transfer
@@ -43,8 +48,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.cluster")
 
-MOVING: Final = "$move/"  # client identifier, at the head, of a session on its way
-CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it gets a new one
+MOVING: Final = "$move/"  # client identifier, at the head, of a session on its way: what is collected for it
+TAIL: Final = "$tail/"  # the same, at the head and at B, for parts of what it had
+RECORD: Final = b"$tide/move/"  # what is under way, by client
+OWNER_TIMEOUT: Final = (
+    30.0  # seconds an edge may be away before its sessions are given up for clients that ask
+)
+CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it is told to come again
 LISTED: Final = 5_000  # sessions named in one message
 
 
@@ -56,10 +66,9 @@ class Moving:
     source: str
     target: str
     step: str = "freeze"
+    since: float = 0.0
     session: Session | None = None
     about: dict[str, Any] = field(default_factory=dict)
-    rows: list[list[Any]] = field(default_factory=list)
-    inbound: list[int] = field(default_factory=list)
     done: asyncio.Future[bool] | None = None
 
 
@@ -74,7 +83,6 @@ class Handover:
         self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
         self._frozen: dict[str, Session] = {}  # at A: still collecting
         self._leaving: dict[str, Connection] = {}  # at A: clients to be sent on
-        self._installing: dict[str, list[list[Any]]] = {}  # at B
         self._claims: dict[str, asyncio.Future[None]] = {}
 
     # -- what routes need to know ---------------------------------------------------------------------------
@@ -120,14 +128,15 @@ class Handover:
             if known.done is None:
                 known.done = loop.create_future()
             return known.done
-        move = Moving(
-            client=client, source=self.owners.get(client, ""), target=target, done=loop.create_future()
-        )
+        now = self._node.core.now()
+        source = self.owners.get(client, "")
+        move = Moving(client=client, source=source, target=target, since=now, done=loop.create_future())
         assert move.done is not None
         self.moving[client] = move
         peer = self._peer(move.source)
         local = self._node.core.sessions.get(client)
         if peer is not None and move.source != target:
+            self._note(move)
             self._node.send(peer, "freeze", {"client": client})
         elif local is not None:
             self._take_local(move, local)
@@ -145,17 +154,18 @@ class Handover:
 
     async def _take_local_contents(self, move: Moving, session: Session) -> None:
         await load_all(session)
-        move.inbound = sorted(session.inbound or ())
-        move.rows = list(transfer.contents(session, self._node.core.now()))
+        inbound = sorted(session.inbound or ())
+        self._keep_part(move.client, list(transfer.contents(session, self._node.core.now())))
         conn = session.conn
         self._drop(session)
         if conn is not None:
             self._leaving[move.client] = conn
-        self._push(move)
+        self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move, inbound))
 
     def _give_up(self, move: Moving) -> None:
         """There is nothing to move."""
         self.moving.pop(move.client, None)
+        self._erase(move.client)
         peer = self._peer(move.target)
         if peer is not None:
             self._node.send(peer, "nothing", {"client": move.client})
@@ -166,7 +176,9 @@ class Handover:
 
     def on_frozen(self, peer: Peer, value: dict[str, Any]) -> None:
         move = self.moving.get(value["client"])
-        if move is None or move.step != "freeze":
+        if move is None or move.step != "freeze" or move.source != peer.name:
+            if move is None and not value.get("is_gone"):
+                self._node.send(peer, "thaw", {"client": value["client"]})
             return
         if value.get("is_gone"):
             self.owners.pop(move.client, None)
@@ -186,6 +198,7 @@ class Handover:
         move.session = session
         move.step = "collect"
         self._subscribe(session, move.about["subscriptions"])
+        self._note(move)
 
     def _subscribe(self, session: Session, rows: list[list[Any]]) -> None:
         core = self._node.core
@@ -197,16 +210,51 @@ class Handover:
 
     def on_tail(self, peer: Peer, value: dict[str, Any]) -> None:
         move = self.moving.get(value["client"])
-        if move is None or move.session is None:
+        if move is None or move.step != "collect":
             return
-        move.rows += value["rows"]
+        self._keep_part(move.client, value["rows"])
         if value["is_last"]:
-            move.inbound = value["inbound"]
-            self._push(move)
+            push = partial(self._push, move, value["inbound"])
+            self._when_loaded((TAIL + move.client, MOVING + move.client), push)
+
+    def _keep_part(self, client: str, rows: list[list[Any]]) -> None:
+        """Put a part of a session by, on disk where there is one, until the last is there."""
+        core = self._node.core
+        session, is_present = core.open_session(TAIL + client, clean_start=False)
+        if not is_present:
+            session.expiry = NEVER
+            core.make_durable(session)
+        transfer.fill(core, session, rows)
+
+    def _take_parts(self, client: str) -> list[list[Any]]:
+        """All that was put by, which is then gone."""
+        core = self._node.core
+        session = core.sessions.get(TAIL + client)
+        if session is None:
+            return []
+        rows = list(transfer.contents(session, core.now()))
+        core.end_session(session)
+        return rows
+
+    def _when_loaded(self, names: tuple[str, ...], work: Callable[[], None]) -> None:
+        """Do it at once if these sessions are in memory, or in the turn in which the last part of them is."""
+        core = self._node.core
+        sessions = [session for name in names if (session := core.sessions.get(name)) is not None]
+        if not any(session.durable is not None and session.durable.tail for session in sessions):
+            work()
+            return
+
+        async def load() -> None:
+            while any(session.durable is not None and session.durable.tail for session in sessions):
+                for session in sessions:
+                    await load_all(session)
+            work()
+
+        core.spawn(load())
 
     # -- the head: hand on ----------------------------------------------------------------------------------
 
-    def _push(self, move: Moving) -> None:
+    def _push(self, move: Moving, inbound: list[int]) -> None:
         session = move.session
         peer = self._peer(move.target)
         assert session is not None
@@ -214,14 +262,13 @@ class Handover:
             log.error("no such node to move a session to", extra={"node": move.target, "client": move.client})
             return
         core = self._node.core
-        rows = [*move.rows, *transfer.contents(session, core.now())]
+        rows = [*self._take_parts(move.client), *transfer.contents(session, core.now())]
         transfer.empty(session)
         for part, is_last in _marked(transfer.parts(iter(rows))):
             content = {"client": move.client, "rows": part, "is_last": is_last}
             if is_last:
-                content |= {"about": move.about, "inbound": move.inbound}
+                content |= {"about": move.about, "inbound": inbound}
             self._node.send(peer, "install", content)
-        move.rows = []
         for subscription in session.subscriptions.values():
             core.index.remove(subscription)
         for name, subscription in transfer.subscriptions_of(
@@ -229,6 +276,7 @@ class Handover:
         ).items():
             self._pledge(peer.session, name, subscription)
         move.step = "install"
+        self._note(move)
         core.index.forget_routes()
 
     def _pledge(self, link: Session, name: bytes, subscription: Subscription) -> None:
@@ -247,10 +295,15 @@ class Handover:
                 link.durable.store.save_subscription(link, name, wanted)
 
     def on_installed(self, peer: Peer, value: dict[str, Any]) -> None:
-        move = self.moving.pop(value["client"], None)
-        if move is None or move.session is None:
+        move = self.moving.get(value["client"])
+        if move is None or move.step != "install" or move.target != peer.name:
             return
+        self._when_loaded((MOVING + move.client,), partial(self._finish, move, peer))
+
+    def _finish(self, move: Moving, peer: Peer) -> None:
         core = self._node.core
+        assert move.session is not None
+        del self.moving[move.client]
         rows = list(transfer.contents(move.session, core.now()))
         for part, is_last in _marked(transfer.parts(iter(rows))):
             self._node.send(peer, "append", {"client": move.client, "rows": part, "is_last": is_last})
@@ -261,6 +314,7 @@ class Handover:
                 del self._pledged[key]
         move.session.subscriptions = {}
         core.end_session(move.session)
+        self._erase(move.client)
         core.index.forget_routes()
         self.owners[move.client] = peer.name
         self.moved += 1
@@ -277,12 +331,13 @@ class Handover:
     def on_freeze(self, peer: Peer, value: dict[str, Any]) -> None:
         client = value["client"]
         session = self._node.core.sessions.get(client)
-        if session is None or (session.conn is None and session.will is not None):
-            self._node.send(peer, "frozen", {"client": client, "is_gone": session is None})
+        if session is None:
+            self._node.send(peer, "frozen", {"client": client, "is_gone": True})
             return
         about = transfer.about(session)
         self._hush(session)
         self._frozen[client] = session
+        self._keep_record(client, {"step": "frozen"})
         self._node.core.index.forget_routes()
         self._node.send(peer, "frozen", {"client": client, "about": about})
 
@@ -294,9 +349,27 @@ class Handover:
             conn.set_reading(False)
             core.write()
             session.paused = True
+            session.quota = 0  # a socket that takes more again must not start anything
         with self._node.quiet():
             for subscription in session.subscriptions.values():
                 core.index.remove(subscription)
+
+    def on_thaw(self, peer: Peer, value: dict[str, Any]) -> None:
+        """Nobody takes the session: it goes on here."""
+        session = self._frozen.pop(value["client"], None)
+        if session is None:
+            return
+        core = self._node.core
+        self._erase(session.client_id)
+        with self._node.quiet():
+            for subscription in session.subscriptions.values():
+                core.index.add(subscription)
+        conn = session.conn
+        if conn is not None:
+            session.quota = core.limits.max_inflight
+            session.paused = conn in core.blocked
+            session.drain()
+            conn.set_reading(True)
 
     def on_cut(self, peer: Peer, value: dict[str, Any]) -> None:
         session = self._frozen.pop(value["client"], None)
@@ -323,6 +396,7 @@ class Handover:
                 },
             )
         conn = session.conn
+        self._erase(session.client_id)
         self._drop(session)  # in the same turn as the last part: one commit
         if conn is not None:
             self._leaving[session.client_id] = conn
@@ -354,16 +428,14 @@ class Handover:
 
     def on_install(self, peer: Peer, value: dict[str, Any]) -> None:
         client = value["client"]
-        rows = self._installing.setdefault(client, [])
-        rows += value["rows"]
-        if not value["is_last"]:
-            return
-        del self._installing[client]
-        self._install(value["about"], value["inbound"], rows)
-        self._node.send(peer, "installed", {"client": client})
+        self._keep_part(client, value["rows"])
+        if value["is_last"]:
+            install = partial(self._install, peer, value["about"], value["inbound"])
+            self._when_loaded((TAIL + client,), install)
 
-    def _install(self, about: dict[str, Any], inbound: list[int], rows: list[list[Any]]) -> None:
+    def _install(self, peer: Peer, about: dict[str, Any], inbound: list[int]) -> None:
         core = self._node.core
+        rows = self._take_parts(about["client"])
         session, _ = core.open_session(about["client"], clean_start=True)
         session.user = about["user"]
         session.expiry = about["expiry"]
@@ -381,6 +453,7 @@ class Handover:
             session.expiry_alarm = core.alarms.at(
                 core.now() + session.expiry, partial(core.expire, session, session.epoch)
             )
+        self._node.send(peer, "installed", {"client": session.client_id})
 
     def on_append(self, peer: Peer, value: dict[str, Any]) -> None:
         core = self._node.core
@@ -417,6 +490,7 @@ class Handover:
         except TimeoutError:
             self._claims.pop(client, None)
             log.warning("session not handed over in time", extra={"client": client})
+            raise SessionElsewhere(client) from None
 
     def _settle_claim(self, client: str) -> None:
         claim = self._claims.pop(client, None)
@@ -432,6 +506,62 @@ class Handover:
             self._node.send(peer, "nothing", {"client": client})
             return
         self.move(client, peer.name)
+
+    # -- after a crash --------------------------------------------------------------------------------------
+
+    def _note(self, move: Moving) -> None:
+        """What the head must know to go on with a move."""
+        self._keep_record(
+            move.client,
+            {"step": move.step, "source": move.source, "target": move.target, "about": move.about},
+        )
+
+    def _keep_record(self, client: str, value: dict[str, Any]) -> None:
+        payload = json.dumps(value, separators=(",", ":")).encode()
+        self._node.core.retained.keep(Message(RECORD + client.encode(), payload, 1, True))
+
+    def _erase(self, client: str) -> None:
+        self._node.core.retained.remove(RECORD + client.encode())
+
+    def restored(self) -> None:
+        """Go on where the node was when it went down; link sessions have what was said and not heard."""
+        core = self._node.core
+        for message in list(core.retained.match(RECORD + b"#")):
+            client = message.topic[len(RECORD) :].decode()
+            value = json.loads(message.payload)
+            if value["step"] == "frozen":
+                session = core.sessions.get(client)
+                if session is not None:
+                    self._hush(session)
+                    self._frozen[client] = session
+                continue
+            move = Moving(
+                client=client,
+                source=value["source"],
+                target=value["target"],
+                step=value["step"],
+                about=value["about"],
+                since=core.now(),
+                session=core.sessions.get(MOVING + client),
+            )
+            self.moving[client] = move
+            if move.step == "install":
+                if move.session is not None:
+                    for subscription in move.session.subscriptions.values():
+                        core.index.remove(subscription)
+                link = f"{LINK_CLIENT}{Role.EDGE.value}/{move.target}"
+                for name, *_ in move.about["subscriptions"]:
+                    key = (link, name.encode())
+                    self._pledged[key] = self._pledged.get(key, 0) + 1
+
+    def look(self) -> None:
+        """An edge that is away keeps nobody waiting for a session for long; when it is back it may keep it."""
+        limit = self._node.core.now() - OWNER_TIMEOUT
+        for move in [move for move in self.moving.values() if move.step == "freeze" and move.since < limit]:
+            peer = self._peer(move.source)
+            if peer is None or not peer.is_connected:
+                log.warning("session not given up", extra={"client": move.client, "node": move.source})
+                self._give_up(move)
 
     # -- who is where ---------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import json
 import logging
+import math
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import wire
-from tidegate.cluster.agent import EdgeAgent, plain
+from tidegate.cluster.agent import BUDGET_PROPERTY, SAMPLED, EdgeAgent, plain
 from tidegate.cluster.balancer import Balancer
 from tidegate.cluster.dialer import KEEP_ALIVE, Backoff, LinkRefused, open_link
 from tidegate.cluster.handover import Handover
@@ -34,6 +35,7 @@ from tidegate.cluster.interest import Interest, filter_text, is_shared_with_othe
 from tidegate.cluster.settings import ClusterSettings, Role, parse_budgets
 from tidegate.flow.load_report import LOAD_TOPIC, LoadReport
 from tidegate.mqtt.packets import Packet, Pingresp, Suback, Subscribe, Unsuback
+from tidegate.mqtt.properties import Property
 from tidegate.mqtt.topics import matches
 from tidegate.net.addresses import Endpoint, parse_address
 from tidegate.net.errors import NetError
@@ -113,6 +115,9 @@ class ClusterNode:
                 budgets=dict(parse_budgets(settings.budgets)),
             )
             core.publish_observers = (*core.publish_observers, self.agent)
+
+    def restored(self) -> None:
+        self.handover.restored()
 
     def start(self) -> None:
         """The node is up: dial the heads, and tell the cluster every interval how this node is."""
@@ -296,7 +301,21 @@ class ClusterNode:
         return next((peer for peer in self.peers.values() if peer.name == name), None)
 
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
+        if self.agent is not None:
+            self._note_budget(self.agent, packet)
         return self.balancer is not None and self.balancer.sends_on(conn, packet)
+
+    @staticmethod
+    def _note_budget(agent: EdgeAgent, packet: Subscribe) -> None:
+        for name, value in packet.properties.get(Property.USER_PROPERTY, ()):
+            if name == BUDGET_PROPERTY:
+                try:
+                    seconds = float(value)
+                except ValueError:
+                    continue
+                if 0.0 < seconds < math.inf:
+                    for each in packet.subscriptions:
+                        agent.ask(each.topic_filter, seconds)
 
     def keeps(self, session: Session, topic_filter: bytes) -> bool:
         return self.handover.keeps(session, topic_filter)
@@ -466,6 +485,7 @@ class ClusterNode:
                     if peer.is_connected:
                         state = self.state()
                         if self.agent is not None:
+                            self._measure_delays(self.agent, peer)
                             state["view"] = plain(self.agent.view(self.settings.interval))
                         self.send(peer, wire.STATE, state)
                         self._report_groups(peer)
@@ -473,6 +493,19 @@ class ClusterNode:
                 self._say_nodes()
                 assert self.balancer is not None
                 self.balancer.look()
+                self.handover.look()
+
+    def _measure_delays(self, agent: EdgeAgent, peer: Peer) -> None:
+        conn = peer.session.conn
+        agent.link_delay = 0.0 if conn is None else conn.round_trip() / 2
+        agent.publisher_delay = max(
+            (float(node.get("publisher_delay", 0.0)) for node in self.nodes.values()), default=0.0
+        )
+
+    def _publisher_delay(self) -> float:
+        """Seconds from the slowest of some clients to this node."""
+        clients = itertools.islice((c for c in self.core.connections if not c.listener.is_link), SAMPLED)
+        return max((conn.round_trip() / 2 for conn in clients), default=0.0)
 
     def _report_groups(self, peer: Peer) -> None:
         """The load of our members of groups, as one: the head compares edges by it."""
@@ -490,6 +523,7 @@ class ClusterNode:
     def _say_nodes(self) -> None:
         """A head puts the cluster together, says so in $SYS, and tells its edges."""
         self.nodes[self.name] = self.state() | {"linked": True}
+        self.nodes[self.name]["publisher_delay"] = round(self._publisher_delay(), 4)
         edges = sum(peer.role is Role.EDGE for peer in self.peers.values())
         self.nodes[self.name]["nodes"] = 1 + edges  # whoever counts knows when all are there
         for peer in self.peers.values():

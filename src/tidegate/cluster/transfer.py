@@ -60,8 +60,12 @@ def contents(session: Session, now: float) -> Iterator[list[Any]]:
             yield [pid, RELEASE]
         elif len(entry) == 5:
             yield _row(pid, entry, now)
+    durable = session.durable
+    sent = 0 if durable is None else durable.sent_seq
     for delivery in session.pending or ():
-        yield _row(0, delivery, now)
+        # After a restart what was in flight waits, and is known by its number.
+        seq = delivery[4]
+        yield _row(packet_identifier(seq) if 0 < seq <= sent else 0, delivery, now)
 
 
 def _row(pid: int, delivery: Delivery, now: float) -> list[Any]:
@@ -106,10 +110,13 @@ def delivery_of(row: list[Any], now: float) -> Delivery:
 
 
 def fill(core: Core, session: Session, rows: list[list[Any]]) -> None:
-    """Put rows into an empty session without connection: in flight under their identifiers, then queued."""
+    """Put rows into a session without connection: in flight under their identifiers, then queued.
+
+    Rows may come in parts; those in flight are before all that waits.
+    """
     now = core.now()
     durable = session.durable
-    seq = 0
+    seq = durable.next_seq - 1 if durable is not None else 0
     for row in rows:
         pid = row[0]
         if row[1] == RELEASE:
@@ -128,6 +135,7 @@ def fill(core: Core, session: Session, rows: list[list[Any]]) -> None:
             if durable is not None:
                 _store(session, (*delivery[:4], seq))
                 durable.sent_seq = max(durable.sent_seq, seq)
+                durable.store.sent(session)
             else:
                 session.inflight[pid] = delivery
                 session.next_pid = pid % IDENTIFIERS + 1
@@ -153,22 +161,6 @@ def _store(session: Session, delivery: Delivery) -> None:
     session.inflight[packet_identifier(seq)] = delivery
 
 
-def prepend(session: Session, rows: list[list[Any]], core: Core) -> None:
-    """Rows that are older than everything the session has: what it has waits behind them."""
-    newer = list(session.pending or ())
-    for delivery in newer:
-        session.count_out(delivery[0].size_bytes)
-        session.forget(delivery)
-    session.pending = None
-    fill(core, session, rows)
-    for message, qos, retain, identifiers, _ in newer:
-        message = message.copy()
-        if qos and session.durable is not None:
-            session.deliver(message, qos, retain, identifiers)
-        else:
-            session.enqueue((message, qos, retain, identifiers, 0))
-
-
 def empty(session: Session) -> None:
     """Take everything out; the session and its subscriptions stay."""
     for entry in (*session.inflight.values(), *(session.pending or ())):
@@ -179,4 +171,4 @@ def empty(session: Session) -> None:
     session.pending = None
 
 
-__all__ = ["about", "contents", "delivery_of", "empty", "fill", "parts", "prepend", "subscriptions_of"]
+__all__ = ["about", "contents", "delivery_of", "empty", "fill", "parts", "subscriptions_of"]

@@ -134,7 +134,11 @@ async def test_an_edge_measures_what_its_topics_ask_for() -> None:
                 await anext(subscriber.messages)
         view = agent.view(2.0)
         bundle = view.bundles["t/a"]
-        assert (bundle.subscribers, bundle.arriving, bundle.budget) == (3, 30.0, 0.5)
+        assert (bundle.subscribers, bundle.arriving) == (3, 30.0)
+        assert 0.4 < bundle.budget <= 0.5  # less what the way takes
+        assert agent.required("other") == 10.0
+        await subscribers[0].subscribe("other", user_properties=(("tidegate-budget", "0.25"),))
+        assert agent.required("other") == 0.25
         assert 100 < bundle.size_bytes < 120
         assert view.uplink == 8e6
 

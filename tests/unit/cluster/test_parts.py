@@ -1,0 +1,150 @@
+"""What nodes tell each other, without a network."""
+
+from itertools import count
+from typing import Any, cast
+
+import pytest
+
+from tidegate.broker.durable import packet_identifier
+from tidegate.broker.hooks import ConnectRequest
+from tidegate.broker.index import Subscription
+from tidegate.cluster import wire
+from tidegate.cluster.agent import edge_of, plain
+from tidegate.cluster.interest import Interest, filter_text, is_shared_with_others
+from tidegate.cluster.settings import Role, parse_budgets
+from tidegate.cluster.transfer import _next_seq, parts
+from tidegate.flow.balance import Bundle, Edge
+from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.packets import Packet, Subscribe, Unsubscribe
+from tidegate.mqtt.properties import Property
+from tidegate.mqtt.reader import PacketReader
+from tidegate.settings import SettingsError, load_settings
+
+
+def _subscription(topic_filter: bytes, share: str = "") -> Subscription:
+    return Subscription(cast(Any, None), topic_filter, 1, share=share)
+
+
+def _packets(interest: Interest, keys: dict[tuple[str, bytes], bool]) -> list[Packet]:
+    return PacketReader(5).feed(b"".join(interest.packets(keys, count(1))))
+
+
+def test_a_filter_is_told_once_however_many_want_it_and_until_the_last_is_gone() -> None:
+    interest = Interest()
+    for _ in range(3):
+        interest.note(_subscription(b"a"), True)
+    assert interest.changed == {("", b"a"): True}
+    interest.changed.clear()
+    for _ in range(2):
+        interest.note(_subscription(b"a"), False)
+    assert interest.changed == {}
+    interest.note(_subscription(b"a"), False)
+    assert interest.changed == {("", b"a"): False}
+    assert len(interest) == 0
+    interest.note(_subscription(b"a"), False)  # nobody had it: nothing to tell
+    assert interest.changed == {("", b"a"): False}
+
+
+def test_filters_go_in_few_packets_and_groups_with_an_identifier_each() -> None:
+    interest = Interest()
+    keys = {("", b"t/%d" % n): True for n in range(450)} | {
+        ("g", b"job"): True,
+        ("h", b"job"): True,
+        ("", b"x"): False,
+    }
+    found = _packets(interest, keys)
+    plain_ones = [p for p in found if isinstance(p, Subscribe) and not p.properties]
+    assert [len(packet.subscriptions) for packet in plain_ones] == [200, 200, 50]
+    groups = [p for p in found if isinstance(p, Subscribe) and p.properties]
+    assert [p.subscriptions[0].topic_filter for p in groups] == ["$share/g/job", "$share/h/job"]
+    identifiers = [p.properties[Property.SUBSCRIPTION_IDENTIFIER][0] for p in groups]
+    assert [interest.group(identifier) for identifier in identifiers] == [("g", b"job"), ("h", b"job")]
+    assert [p.topic_filters for p in found if isinstance(p, Unsubscribe)] == [["x"]]
+    for packet in plain_ones:
+        for each in packet.subscriptions:
+            assert (each.qos, each.retain_as_published, each.retain_handling) == (2, True, 2)
+
+
+def test_what_begins_with_a_dollar_is_each_nodes_own() -> None:
+    assert not is_shared_with_others(b"$SYS/#")
+    assert is_shared_with_others(b"#")
+    assert filter_text(("g", b"a/b")) == "$share/g/a/b"
+
+
+@pytest.mark.parametrize(
+    ("client_id", "password", "version", "code"),
+    [
+        ("$link/edge/e0", b"right", 5, ReasonCode.SUCCESS),
+        ("$link/head/h", b"right", 5, ReasonCode.SUCCESS),
+        ("$link/edge/e0", b"wrong", 5, ReasonCode.NOT_AUTHORIZED),
+        ("$link/edge/e0", None, 5, ReasonCode.NOT_AUTHORIZED),
+        ("$link/edge/e0", b"right", 4, ReasonCode.NOT_AUTHORIZED),
+        ("$link/tail/e0", b"right", 5, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID),
+        ("client", b"right", 5, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID),
+    ],
+)
+def test_only_nodes_with_the_secret_are_let_in(
+    client_id: str, password: bytes | None, version: int, code: ReasonCode
+) -> None:
+    request = ConnectRequest(
+        client_id=client_id, username="u", password=password, version=version, peer="", listener="link"
+    )
+    assert wire.LinkAuthenticator("right").authenticate(request).reason_code == code
+
+
+def test_messages_between_nodes_survive_the_wire_and_nonsense_is_empty() -> None:
+    message = wire.encode("state", {"a": [1, "ü"]})
+    assert wire.decode(message) == ("state", {"a": [1, "ü"]})
+    for payload in (b"", b"[]", b"{", b"\xff"):
+        message.payload = payload
+        assert wire.decode(message) == ("state", {})
+    assert wire.parse_client_id(wire.client_id(Role.EDGE, "a/b")) == (Role.EDGE, "a/b")
+
+
+def test_a_view_survives_the_wire() -> None:
+    bundle = Bundle(
+        topic="t", subscribers=3, size_bytes=100.0, budget=0.5, arriving=30.0, leaving=20.0, depth=7.0
+    )
+    view = Edge(name="e0", uplink=8e6, downlink=9e6, bundles={"t": bundle})
+    assert edge_of("e0", plain(view)) == view
+
+
+def test_sequence_numbers_lead_to_the_identifiers_they_stand_for() -> None:
+    seq = 0
+    for pid in (1, 2, 65_535, 1, 5, 5, 3, 65_535):
+        after = _next_seq(seq, pid)
+        assert after > seq
+        assert packet_identifier(after) == pid
+        seq = after
+
+
+def test_rows_are_cut_into_parts_that_fit_and_an_empty_session_is_one_part() -> None:
+    assert list(parts(iter([]))) == [[]]
+    rows = [[0, "x" * 100_000] for _ in range(7)]
+    found = list(parts(iter(rows)))
+    assert [len(part) for part in found] == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a=0", "a=x", "a=-1"])
+def test_a_budget_that_is_none_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, (), {}, {"cluster.budgets": [text]})
+    assert caught.value.key == "cluster.budgets"
+    assert caught.value.hint
+
+
+def test_budgets_may_have_an_equals_sign_in_the_filter() -> None:
+    assert list(parse_budgets(["a=b/#=0.5", "c=2"])) == [("a=b/#", 0.5), ("c", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"cluster.role": "head"}, "cluster.secret"),
+        ({"cluster.role": "edge", "cluster.secret": "x"}, "cluster.heads"),
+    ],
+)
+def test_a_role_says_what_it_lacks(options: dict[str, object], key: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, (), {}, options)
+    assert caught.value.key == key
