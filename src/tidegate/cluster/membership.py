@@ -85,6 +85,7 @@ class ClusterNode:
         self._is_saying = False
         self._said: dict[bytes, bytes] = {}
         self._is_quiet = False
+        self._is_from_head = False  # a retained message that another head has put in order
         self.handover = Handover(self)
         self.balancer = Balancer(self) if self.role is Role.HEAD else None
         self.agent: EdgeAgent | None = None
@@ -359,7 +360,8 @@ class ClusterNode:
         if self.role is not Role.HEAD or topic.startswith(b"$"):
             return
         for peer in self.peers.values():
-            if peer.role is Role.EDGE:
+            # All heads are joined: what came from one is not for another.
+            if peer.role is Role.EDGE or not self._is_from_head:
                 peer.session.deliver(_wrap(topic, new), 1)
 
     async def _send_retained(self, peer: Peer) -> None:
@@ -378,7 +380,11 @@ class ClusterNode:
         if not topic or qos not in (b"0", b"1", b"2"):
             return
         kept = Message(topic, message.payload, int(qos), True, message.properties, message.expires)
-        self.core.retained.keep(kept)
+        self._is_from_head = True
+        try:
+            self.core.retained.keep(kept)
+        finally:
+            self._is_from_head = False
 
     # -- what nodes tell each other -------------------------------------------------------------------------
 
@@ -387,7 +393,7 @@ class ClusterNode:
             self._operate(message)
             return
         if message.topic.startswith(wire.RETAINED):
-            if self.role is Role.EDGE:
+            if link.session.client_id.startswith(f"{LINK_CLIENT}{Role.HEAD.value}/"):
                 self._keep_retained(message)
             return
         kind, value = wire.decode(message)

@@ -25,7 +25,7 @@ class ClusterSettings:
     role: Role = setting(Role.SINGLE, "single, head or edge")
     heads: tuple[str, ...] = setting(
         (),
-        "link addresses of heads, host:port or mqtts://host:port; of an edge: its head first, then who may take over",
+        "link addresses of heads, host:port; of an edge: its head first, then who may take over",
     )
     secret: str = setting(
         "", "what nodes prove to each other that they belong together; the same on all of them"

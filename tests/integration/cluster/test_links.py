@@ -221,6 +221,9 @@ async def test_two_heads_are_joined_and_nothing_goes_in_circles() -> None:
                     await publisher.publish("a", b"%d" % n, qos=1)
                     for subscriber in subscribers:
                         assert await _take(subscriber, 1) == [("a", b"%d" % n, 1, False)]
+                keeper = await left.client(far, "keeper")
+                await keeper.publish("r/far", b"kept", qos=1, retain=True)
+                await wait_until(lambda: all(node.broker.core.retained.get(b"r/far") for node in places))
                 last = await left.client(far, "last")
                 await last.publish("a", b"end", qos=1)
                 for subscriber in subscribers:
