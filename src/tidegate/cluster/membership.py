@@ -133,6 +133,7 @@ class ClusterNode:
             for endpoint in heads:
                 self._tasks.append(core.loop.create_task(self._keep_linked([endpoint], str(endpoint))))
         self._tasks.append(core.loop.create_task(self._report()))
+        self.handover.start()
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -290,6 +291,8 @@ class ClusterNode:
     def prepare(
         self, request: ConnectRequest, clean_start: bool, session: Session | None
     ) -> str | Awaitable[None] | None:
+        if self.handover.is_leaving(request.client_id):
+            return self.handover.refuse(request.client_id)
         if clean_start or session is not None or not request.client_id:
             return None
         if self.role is Role.HEAD:

@@ -1,0 +1,208 @@
+"""An edge's ends of a hand-over: give a session up, take one, claim one for a client; see `handover.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.broker.hooks import SessionElsewhere
+from tidegate.broker.session import NEVER, Session
+from tidegate.cluster import transfer
+from tidegate.cluster.moves import TAIL, Moves, marked
+from tidegate.cluster.settings import Role
+
+if TYPE_CHECKING:
+    from tidegate.cluster.membership import ClusterNode, Peer
+
+log = logging.getLogger("tidegate.cluster")
+
+CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it is told to come again
+LISTED: Final = 5_000  # sessions named in one message
+
+
+class EdgeMoves(Moves):
+    """Sessions that leave are frozen, then cut; sessions that come are parked until all parts are there."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        super().__init__(node)
+        self._frozen: dict[str, Session] = {}  # still collecting
+        self._cut: dict[str, Session] = {}  # to be sent away
+        self._parked: dict[str, dict[str, Any]] = {}  # all parts are there
+        self._claims: dict[str, asyncio.Future[None]] = {}
+        self._is_first_link = True
+
+    def on_freeze(self, peer: Peer, value: dict[str, Any]) -> None:
+        client = value["client"]
+        session = self._node.core.sessions.get(client)
+        if session is None:
+            self._node.send(peer, "frozen", {"client": client, "is_gone": True})
+            return
+        about = transfer.about(session)
+        self._hush(session)
+        self._frozen[client] = session
+        self._keep_record(client, {"step": "frozen"})
+        self._node.core.index.forget_routes()
+        self._node.send(peer, "frozen", {"client": client, "about": about})
+
+    def on_thaw(self, peer: Peer, value: dict[str, Any]) -> None:
+        """Nobody takes the session: it goes on here."""
+        session = self._frozen.pop(value["client"], None)
+        if session is None:
+            return
+        core = self._node.core
+        self._erase(session.client_id)
+        with self._node.quiet():
+            for subscription in session.subscriptions.values():
+                core.index.add(subscription)
+        conn = session.conn
+        if conn is not None:
+            session.quota = core.limits.max_inflight
+            session.paused = conn in core.blocked
+            session.drain()
+            conn.set_reading(True)
+
+    def on_cut(self, peer: Peer, value: dict[str, Any]) -> None:
+        session = self._frozen.pop(value["client"], None)
+        if session is None:
+            return
+        self._node.core.index.forget_routes()
+        for subscription in session.subscriptions.values():
+            self._node.forget(subscription)
+        self._keep_record(session.client_id, {"step": "cut"})
+        self._cut[session.client_id] = session
+        self._when_loaded((session.client_id,), partial(self._send_tail, peer, session))
+
+    def _send_tail(self, peer: Peer, session: Session) -> None:
+        session.settle_inflight()
+        inbound = sorted(session.inbound or ())
+        for part, is_last in marked(transfer.parts(transfer.contents(session, self._node.core.now()))):
+            self._node.send(
+                peer,
+                "tail",
+                {
+                    "client": session.client_id,
+                    "rows": part,
+                    "is_last": is_last,
+                    "inbound": inbound if is_last else [],
+                },
+            )
+        conn = session.conn
+        self._cut.pop(session.client_id, None)
+        self._erase(session.client_id)
+        self._drop(session)  # in the same turn as the last part: one commit
+        if conn is not None:
+            self._leaving[session.client_id] = conn
+
+    def on_release(self, peer: Peer, value: dict[str, Any]) -> None:
+        self._send_on(value["client"], value["address"])
+
+    def on_install(self, peer: Peer, value: dict[str, Any]) -> None:
+        client = value["client"]
+        self._keep_part(client, value["rows"])
+        if value["is_last"]:
+            parked = {"step": "parked", "about": value["about"], "inbound": value["inbound"]}
+            self._parked[client] = parked
+            self._keep_record(client, parked)
+            self._when_loaded((TAIL + client,), partial(self._install, peer, client))
+
+    def _install(self, peer: Peer, client: str) -> None:
+        core = self._node.core
+        parked = self._parked.pop(client)
+        about, inbound = parked["about"], parked["inbound"]
+        self._erase(client)
+        rows = self._take_parts(about["client"])
+        session, _ = core.open_session(about["client"], clean_start=True)
+        session.user = about["user"]
+        session.expiry = about["expiry"]
+        session.version = about["version"]
+        session.is_plain = about["is_plain"]
+        session.inbound = set(inbound) or None
+        core.make_durable(session)
+        transfer.fill(core, session, rows)
+        self._subscribe(session, about["subscriptions"])
+        if session.durable is not None:
+            for number in inbound:
+                session.durable.store.received(session, number, True)
+            session.durable.store.save_session(session, is_connected=False)
+        if session.expiry != NEVER:
+            session.expiry_alarm = core.alarms.at(
+                core.now() + session.expiry, partial(core.expire, session, session.epoch)
+            )
+        self._node.send(peer, "installed", {"client": session.client_id})
+
+    def on_append(self, peer: Peer, value: dict[str, Any]) -> None:
+        core = self._node.core
+        session = core.sessions.get(value["client"])
+        if session is not None:
+            for row in value["rows"]:
+                session.deliver(*transfer.delivery_of(row, core.now())[:4])
+        if value["is_last"]:
+            self._settle_claim(value["client"])
+
+    def on_nothing(self, peer: Peer, value: dict[str, Any]) -> None:
+        self._settle_claim(value["client"])
+
+    def claim(self, client: str) -> Awaitable[None] | None:
+        """Wait until the session of a client is here, if there is one anywhere; None if nobody can be asked."""
+        node = self._node
+        known = self._claims.get(client)
+        if known is None:
+            if node.role is Role.HEAD:
+                return None
+            peer = next((peer for peer in node.peers.values() if peer.is_connected), None)
+            if peer is None:
+                return None
+            known = self._claims[client] = node.core.loop.create_future()
+            node.send(peer, "claim", {"client": client})
+        return self._wait(client, known)
+
+    async def _wait(self, client: str, claim: asyncio.Future[None]) -> None:
+        try:
+            async with asyncio.timeout(CLAIM_TIMEOUT):
+                await asyncio.shield(claim)
+        except TimeoutError:
+            self._claims.pop(client, None)
+            log.warning("session not handed over in time", extra={"client": client})
+            raise SessionElsewhere(client) from None
+
+    def _settle_claim(self, client: str) -> None:
+        claim = self._claims.pop(client, None)
+        if claim is not None and not claim.done():
+            claim.set_result(None)
+
+    def report(self, peer: Peer) -> None:
+        """An edge names the sessions it has, when its link opens."""
+        names = [
+            name
+            for name, session in self._node.core.sessions.items()
+            if not name.startswith("$") and (session.expiry or session.conn is not None)
+        ]
+        for at in range(0, len(names), LISTED):
+            self._node.send(peer, "sessions", {"clients": names[at : at + LISTED]})
+        if self._is_first_link:
+            self._is_first_link = False
+            self._go_on(peer)
+
+    def _go_on(self, peer: Peer) -> None:
+        """An edge has its link again: what was cut goes to the head, what is parked becomes a session."""
+        for session in list(self._cut.values()):
+            for subscription in session.subscriptions.values():
+                self._node.forget(subscription)
+            self._when_loaded((session.client_id,), partial(self._send_tail, peer, session))
+        for client in list(self._parked):
+            self._when_loaded((TAIL + client,), partial(self._install, peer, client))
+
+    def is_leaving(self, client: str) -> bool:
+        """Whether the session that is here is on its way to another node."""
+        return client in self._frozen or client in self._cut
+
+    async def refuse(self, client: str) -> None:
+        raise SessionElsewhere(client)
+
+    def on_drop(self, peer: Peer, value: dict[str, Any]) -> None:
+        session = self._node.core.sessions.get(value["client"])
+        if session is not None:
+            self._end(session)

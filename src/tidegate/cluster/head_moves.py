@@ -1,0 +1,286 @@
+"""The head's end of a hand-over: collect what comes for a session on its way, and hand it on; see `handover.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.broker.index import Subscription
+from tidegate.broker.session import NEVER, Session
+from tidegate.cluster import transfer
+from tidegate.cluster.moves import MOVING, TAIL, Moves, load_all, marked
+
+if TYPE_CHECKING:
+    from tidegate.cluster.membership import ClusterNode, Peer
+
+log = logging.getLogger("tidegate.cluster")
+
+AT_TARGET: Final = ("install", "installed")  # steps in which the session is at its new node
+OWNER_TIMEOUT: Final = (
+    30.0  # seconds an edge may be away before its sessions are given up for clients that ask
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Moving:
+    """One move, at the head. `source` is empty for a session that was here."""
+
+    client: str
+    source: str
+    target: str
+    step: str = "freeze"
+    since: float = 0.0
+    session: Session | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+    inbound: list[int] = field(default_factory=list)
+    done: asyncio.Future[bool] | None = None
+
+
+class HeadMoves(Moves):
+    """`owners` says which edge has the session of a client."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        super().__init__(node)
+        self.owners: dict[str, str] = {}
+        self.moving: dict[str, Moving] = {}
+        self.moved = 0
+        self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
+
+    def move(self, client: str, target: str) -> asyncio.Future[bool]:
+        """Move a session to an edge; the result is whether there was one. One move a client at a time."""
+        loop = self._node.core.loop
+        known = self.moving.get(client)
+        if known is not None:
+            if known.done is None:
+                known.done = loop.create_future()
+            return known.done
+        now = self._node.core.now()
+        source = self.owners.get(client, "")
+        move = Moving(client=client, source=source, target=target, since=now, done=loop.create_future())
+        assert move.done is not None
+        self.moving[client] = move
+        peer = self._peer(move.source)
+        local = self._node.core.sessions.get(client)
+        if peer is not None and move.source != target:
+            self._note(move)
+            self._node.send(peer, "freeze", {"client": client})
+        elif local is not None:
+            self._take_local(move, local)
+        else:
+            self._give_up(move)
+        return move.done
+
+    def _take_local(self, move: Moving, session: Session) -> None:
+        """The session is the head's own: nothing has to be cut."""
+        move.about = transfer.about(session)
+        move.source = ""
+        self._hush(session)
+        self._open(move)
+        self._node.core.spawn(self._take_local_contents(move, session))
+
+    async def _take_local_contents(self, move: Moving, session: Session) -> None:
+        await load_all(session)
+        move.inbound = sorted(session.inbound or ())
+        self._keep_part(move.client, list(transfer.contents(session, self._node.core.now())))
+        conn = session.conn
+        self._drop(session)
+        if conn is not None:
+            self._leaving[move.client] = conn
+        self._complete(move)
+
+    def _give_up(self, move: Moving) -> None:
+        """There is nothing to move."""
+        self.moving.pop(move.client, None)
+        self._erase(move.client)
+        peer = self._peer(move.target)
+        if peer is not None:
+            self._node.send(peer, "nothing", {"client": move.client})
+        if move.done is not None and not move.done.done():
+            move.done.set_result(False)
+
+    def on_frozen(self, peer: Peer, value: dict[str, Any]) -> None:
+        move = self.moving.get(value["client"])
+        if move is None or move.step != "freeze" or move.source != peer.name:
+            if move is None and not value.get("is_gone"):
+                self._node.send(peer, "thaw", {"client": value["client"]})
+            return
+        if value.get("is_gone"):
+            self.owners.pop(move.client, None)
+            self._give_up(move)
+            return
+        move.about = value["about"]
+        self._open(move)
+        self._node.send(peer, "cut", {"client": move.client})
+
+    def _open(self, move: Moving) -> None:
+        """From this moment on the head collects."""
+        core = self._node.core
+        session, _ = core.open_session(MOVING + move.client, clean_start=True)
+        session.expiry = NEVER
+        session.user = move.about["user"]
+        core.make_durable(session)
+        move.session = session
+        move.step = "collect"
+        self._subscribe(session, move.about["subscriptions"])
+        self._note(move)
+
+    def on_tail(self, peer: Peer, value: dict[str, Any]) -> None:
+        move = self.moving.get(value["client"])
+        if move is None or move.step != "collect":
+            return
+        self._keep_part(move.client, value["rows"])
+        if value["is_last"]:
+            move.inbound = value["inbound"]
+            self._complete(move)
+
+    def _complete(self, move: Moving) -> None:
+        """Everything is here: on to B."""
+        move.step = "complete"
+        self._note(move)
+        self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move))
+
+    def _push(self, move: Moving) -> None:
+        session = move.session
+        peer = self._peer(move.target)
+        assert session is not None
+        if peer is None:
+            log.error("no such node to move a session to", extra={"node": move.target, "client": move.client})
+            return
+        core = self._node.core
+        rows = [*self._take_parts(move.client), *transfer.contents(session, core.now())]
+        transfer.empty(session)
+        for part, is_last in marked(transfer.parts(iter(rows))):
+            content = {"client": move.client, "rows": part, "is_last": is_last}
+            if is_last:
+                content |= {"about": move.about, "inbound": move.inbound}
+            self._node.send(peer, "install", content)
+        for subscription in session.subscriptions.values():
+            core.index.remove(subscription)
+        for name, subscription in transfer.subscriptions_of(
+            peer.session, move.about["subscriptions"]
+        ).items():
+            self._pledge(peer.session, name, subscription)
+        move.step = "install"
+        self._note(move)
+        core.index.forget_routes()
+
+    def _pledge(self, link: Session, name: bytes, subscription: Subscription) -> None:
+        """B's link gets what the session wants, before B has asked for it."""
+        key = (link.client_id, name)
+        self._pledged[key] = self._pledged.get(key, 0) + 1
+        if name not in link.subscriptions:
+            wanted = Subscription(
+                link, subscription.topic_filter, 2, retain_as_published=True, share=subscription.share
+            )
+            if subscription.share:
+                return  # a group is announced with its identifier, by B
+            link.subscriptions[name] = wanted
+            self._node.core.index.add(wanted)
+            if link.durable is not None:
+                link.durable.store.save_subscription(link, name, wanted)
+
+    def on_installed(self, peer: Peer, value: dict[str, Any]) -> None:
+        move = self.moving.get(value["client"])
+        if move is None or move.step != "install" or move.target != peer.name:
+            return
+        move.step = "installed"
+        self._note(move)
+        self._when_loaded((MOVING + move.client,), partial(self._finish, move, peer))
+
+    def _finish(self, move: Moving, peer: Peer) -> None:
+        core = self._node.core
+        assert move.session is not None
+        del self.moving[move.client]
+        rows = list(transfer.contents(move.session, core.now()))
+        for part, is_last in marked(transfer.parts(iter(rows))):
+            self._node.send(peer, "append", {"client": move.client, "rows": part, "is_last": is_last})
+        for name in list(move.session.subscriptions):
+            key = (peer.session.client_id, name)
+            self._pledged[key] = self._pledged.get(key, 1) - 1
+            if not self._pledged[key]:
+                del self._pledged[key]
+        move.session.subscriptions = {}
+        core.end_session(move.session)
+        self._erase(move.client)
+        core.index.forget_routes()
+        self.owners[move.client] = peer.name
+        self.moved += 1
+        source = self._peer(move.source)
+        if source is not None:
+            self._node.send(source, "release", {"client": move.client, "address": peer.address})
+        elif move.client in self._leaving:
+            self._send_on(move.client, peer.address)
+        if move.done is not None and not move.done.done():
+            move.done.set_result(True)
+
+    def _link(self, name: str) -> Session | None:
+        peer = self._peer(name)
+        return None if peer is None else peer.session
+
+    def keeps(self, session: Session, name: bytes) -> bool:
+        return (session.client_id, name) in self._pledged
+
+    def on_claim(self, peer: Peer, value: dict[str, Any]) -> None:
+        client = value["client"]
+        owner = self.owners.get(client)
+        if client in self.moving:
+            return  # the end of that move settles the claim, wherever it goes
+        if owner == peer.name or (owner is None and client not in self._node.core.sessions):
+            self._node.send(peer, "nothing", {"client": client})
+            return
+        self.move(client, peer.name)
+
+    def on_sessions(self, peer: Peer, value: dict[str, Any]) -> None:
+        for client in value["clients"]:
+            if client not in self.moving:
+                self.owners[client] = peer.name
+
+    def on_here(self, peer: Peer, value: dict[str, Any]) -> None:
+        """A client connected at an edge. Another that had its session ends it: the client began anew."""
+        client = value["client"]
+        before = self.owners.get(client)
+        self.owners[client] = peer.name
+        other = self._peer(before) if before not in (None, peer.name) else None
+        if other is not None and client not in self.moving:
+            self._node.send(other, "drop", {"client": client})
+        local = self._node.core.sessions.get(client)
+        if local is not None:
+            self._end(local)
+
+    def on_gone(self, peer: Peer, value: dict[str, Any]) -> None:
+        if self.owners.get(value["client"]) == peer.name:
+            del self.owners[value["client"]]
+
+    def _note(self, move: Moving) -> None:
+        """What the head must know to go on with a move."""
+        self._keep_record(
+            move.client,
+            {
+                "step": move.step,
+                "source": move.source,
+                "target": move.target,
+                "about": move.about,
+                "inbound": move.inbound,
+            },
+        )
+
+    def start(self) -> None:
+        """The head is up again: do what only it can do next."""
+        for move in list(self.moving.values()):
+            peer = self._peer(move.target)
+            if move.step == "complete":
+                self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move))
+            elif move.step == "installed" and peer is not None:
+                self._when_loaded((MOVING + move.client,), partial(self._finish, move, peer))
+
+    def look(self) -> None:
+        """An edge that is away keeps nobody waiting for a session for long; when it is back it may keep it."""
+        limit = self._node.core.now() - OWNER_TIMEOUT
+        for move in [move for move in self.moving.values() if move.step == "freeze" and move.since < limit]:
+            peer = self._peer(move.source)
+            if peer is None or not peer.is_connected:
+                log.warning("session not given up", extra={"client": move.client, "node": move.source})
+                self._give_up(move)

@@ -1,0 +1,155 @@
+"""What both ends of a hand-over need: parts put by, records for after a crash, sessions that fall silent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.broker.durable import RETRY
+from tidegate.broker.message import Message
+from tidegate.broker.reasons import CloseReason
+from tidegate.broker.session import NEVER, Session
+from tidegate.cluster import transfer
+from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.properties import Property
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.cluster.membership import ClusterNode, Peer
+
+MOVING: Final = "$move/"  # client identifier, at the head, of a session on its way: what is collected for it
+TAIL: Final = "$tail/"  # the same, at the head and at B, for parts of what it had
+RECORD: Final = b"$tide/move/"  # what is under way, by client
+
+
+class Moves:
+    """Base of both ends."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self._node = node
+        self._leaving: dict[str, Connection] = {}  # clients to be sent on
+
+    def _peer(self, name: str) -> Peer | None:
+        return next((peer for peer in self._node.peers.values() if peer.name == name), None)
+
+    def _subscribe(self, session: Session, rows: list[list[Any]]) -> None:
+        core = self._node.core
+        for name, subscription in transfer.subscriptions_of(session, rows).items():
+            session.subscriptions[name] = subscription
+            core.index.add(subscription)
+            if session.durable is not None:
+                session.durable.store.save_subscription(session, name, subscription)
+
+    def _keep_part(self, client: str, rows: list[list[Any]]) -> None:
+        """Put a part of a session by, on disk where there is one, until the last is there."""
+        core = self._node.core
+        session, is_present = core.open_session(TAIL + client, clean_start=False)
+        if not is_present:
+            session.expiry = NEVER
+            core.make_durable(session)
+        transfer.fill(core, session, rows)
+
+    def _take_parts(self, client: str) -> list[list[Any]]:
+        """All that was put by, which is then gone."""
+        core = self._node.core
+        session = core.sessions.get(TAIL + client)
+        if session is None:
+            return []
+        rows = list(transfer.contents(session, core.now()))
+        core.end_session(session)
+        return rows
+
+    def _when_loaded(self, names: tuple[str, ...], work: Callable[[], None]) -> None:
+        """Do it at once if these sessions are in memory, or in the turn in which the last part of them is."""
+        core = self._node.core
+        sessions = [session for name in names if (session := core.sessions.get(name)) is not None]
+        if not any(session.durable is not None and session.durable.tail for session in sessions):
+            work()
+            return
+
+        async def load() -> None:
+            while any(session.durable is not None and session.durable.tail for session in sessions):
+                for session in sessions:
+                    await load_all(session)
+            work()
+
+        core.spawn(load())
+
+    def _hush(self, session: Session) -> None:
+        """Nothing more is sent to it or read from it, and only we add to it."""
+        core = self._node.core
+        conn = session.conn
+        if conn is not None:
+            conn.set_reading(False)
+            core.write()
+            session.paused = True
+            session.quota = 0  # a socket that takes more again must not start anything
+        with self._node.quiet():
+            for subscription in session.subscriptions.values():
+                core.index.remove(subscription)
+
+    def _drop(self, session: Session) -> None:
+        """The session is elsewhere now; its connection, if any, has nothing to say any more."""
+        core = self._node.core
+        core.set_will(session, None)
+        session.settle_inflight()
+        session.subscriptions = {}
+        session.load = None
+        session.expiry = 0
+        core.end_session(session)
+
+    def _send_on(self, client: str, address: str) -> None:
+        conn = self._leaving.pop(client, None)
+        if conn is not None and not conn.is_closing:
+            conn.session.paused = False
+            conn.close(
+                CloseReason.MOVED,
+                ReasonCode.USE_ANOTHER_SERVER,
+                properties={Property.SERVER_REFERENCE: address},
+            )
+
+    def _end(self, session: Session) -> None:
+        session.expiry = 0
+        if session.conn is not None:
+            session.conn.close(CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER)
+        else:
+            self._node.core.end_session(session)
+
+    def _keep_record(self, client: str, value: dict[str, Any]) -> None:
+        payload = json.dumps(value, separators=(",", ":")).encode()
+        self._node.core.retained.keep(Message(RECORD + client.encode(), payload, 1, True))
+
+    def _erase(self, client: str) -> None:
+        self._node.core.retained.remove(RECORD + client.encode())
+
+
+async def load_all(session: Session) -> None:
+    """Bring what a durable session has on disk only into memory; bounded by `limits.max_queued_messages`."""
+    durable = session.durable
+    while durable is not None and durable.tail:
+        page = await durable.store.load(session, durable.tail_after, durable.store.settings.memory_queue)
+        if not page:
+            await asyncio.sleep(RETRY)
+            continue
+        for delivery in page:
+            size = delivery[0].size_bytes
+            if session.pending is None:
+                session.pending = deque()
+            session.pending.append(delivery)
+            session.pending_bytes += size
+            durable.tail -= 1
+            durable.tail_bytes -= size
+            durable.tail_after = delivery[4]
+    session.settle_inflight()
+
+
+def marked(parts: Iterator[list[list[Any]]]) -> Iterator[tuple[list[list[Any]], bool]]:
+    """Each part, and whether it is the last."""
+    before = next(parts)
+    for part in parts:
+        yield before, False
+        before = part
+    yield before, True
