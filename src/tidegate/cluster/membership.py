@@ -84,6 +84,7 @@ class ClusterNode:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_saying = False
         self._said: dict[bytes, bytes] = {}
+        self._lost: dict[str, asyncio.Event] = {}  # of links that this node dialled
         self._is_quiet = False
         self._is_from_head = False  # a retained message that another head has put in order
         self.handover = Handover(self)
@@ -177,10 +178,14 @@ class ClusterNode:
             backoff.reset()
             log.info("link open", extra={"head": str(endpoint), "resumed": is_present})
             self._linked(conn, Peer(name=label, role=Role.HEAD, session=session))
+            lost = self._lost[session.client_id] = asyncio.Event()
             while session.conn is conn:
-                await asyncio.sleep(KEEP_ALIVE / 4 if not core.is_stopping else 0.05)
-                if session.conn is conn:
-                    session.write(PINGREQ)
+                try:
+                    async with asyncio.timeout(KEEP_ALIVE / 4):
+                        await lost.wait()
+                except TimeoutError:
+                    if session.conn is conn:
+                        session.write(PINGREQ)
             log.warning("link lost", extra={"head": str(endpoint)})
 
     def _own_session(self, label: str) -> Session:
@@ -570,6 +575,9 @@ class ClusterNode:
         if not client.listener.is_link and client.session.expiry == 0 and reason is not CloseReason.MOVED:
             self._tell_heads("gone", client.session.client_id)
         if client.listener.is_link:
+            lost = self._lost.get(client.session.client_id)
+            if lost is not None:
+                lost.set()
             peer = self.peers.get(client.session.client_id)
             if peer is not None:
                 peer.unanswered = 0
