@@ -68,8 +68,8 @@ def test_one_command_starts_a_cluster_and_ctrl_c_stops_it() -> None:
         for pid in pids:
             assert not Path(f"/proc/{pid}").exists()
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # it stops its nodes; a kill would leave them
+        process.wait(30)
         process.stdout.close()
 
 
