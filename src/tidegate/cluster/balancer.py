@@ -207,7 +207,8 @@ class Balancer:
             return {}
         self._next_pick += 1
         number = self._next_pick
-        future = self._picks[number] = self._node.core.loop.create_future()
+        future: asyncio.Future[dict[str, Any]] = self._node.core.loop.create_future()
+        self._picks[number] = future
         self._node.send(peer, "pick", {"id": number, "topic": topic, "clients": clients})
         try:
             async with asyncio.timeout(self.overlay.timeout):
