@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
-from tidegate.broker.lanes import SLICE
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.mqtt.codes import LEGAL, ReasonCode
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidegate.broker")
 
 TURN_BYTES = 65_536  # about 700 small packets, 1 ms
+LANE_BYTES = 16_384  # the same while others wait in lanes
+LONG_TURN = 0.002  # seconds after which lanes open
 LONG_RUN = 16  # packets of one head after which looking at columns instead is cheaper
 ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
 ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
@@ -215,7 +216,7 @@ class Connection(asyncio.Protocol):
             seconds = publisher.observe(now, count, len(data))
             if seconds > 0.0:
                 gate.hold(self, seconds)
-            if now - core.turn_began > SLICE:
+            if now - core.turn_began > LONG_TURN:
                 core.lanes.is_open = True  # a turn must not grow with the number of publishers
         return left
 
@@ -278,7 +279,7 @@ class Connection(asyncio.Protocol):
         if data is None or self.is_closing or self._is_choked():
             return
         self.more = None
-        size = max(TURN_BYTES, self.need)
+        size = max(LANE_BYTES if self.core.lanes.is_open else TURN_BYTES, self.need)
         self.need = 0
         left = self._take(data[:size])
         tail = data[size:]

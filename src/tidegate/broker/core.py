@@ -567,6 +567,8 @@ class Core:
         self.lanes.is_open = state is not Load.LOW
         if self.gate is not None:
             self.gate.follow(state, now)
+            if self.gate.policy.load is not Load.LOW:
+                self.lanes.is_open = True  # who is held comes back with all it has
         if state is not before:
             self._pace_admission()
             self.on_load_changed()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TURN_BUDGET = 2_000
 COSTS: dict[int, int] = {PacketType.SUBSCRIBE: 50, PacketType.UNSUBSCRIBE: 30, PacketType.PINGREQ: 2}
 SWEEP_SHARE = 0.4  # of the keep-alive, after which a backlog is swept
+SWEEP_PAUSE = 0.001  # seconds between two reads of a sweep: nobody else should notice it
 SWEEP_ROOM = (
     524_288  # bytes over what is read ahead: the chunk that went over it, and QoS 1 and 2 that a sweep meets
 )
@@ -84,6 +85,9 @@ def consume(conn: Connection, data: bytes) -> bytes:
     if conn.sweep_left > 0:
         conn.sweep_left = conn.sweep_left - pos if _has_room(conn) else 0
         conn.last_seen = core.now()
+        # One read at a time: the loop would go on for as long as the publisher does.
+        conn.set_reading(False)
+        core.loop.call_later(SWEEP_PAUSE, conn.resume_reading)
     if conn.held_bytes > core.limits.max_held_bytes and conn.sweep_left <= 0:
         conn.set_reading(False)
     if pos == size:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidegate.broker.core import Core
 
 SMALL = 2_048  # bytes of a chunk that does not have to wait for a larger one behind it before it is written
-SLICE = 0.002  # seconds of work before the loop looks for new messages, of more urgent senders perhaps
+SLICE = 0.0005  # seconds of work before the loop looks for new messages, of more urgent senders perhaps
 
 
 class Lanes:

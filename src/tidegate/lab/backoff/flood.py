@@ -3,11 +3,16 @@
 Our claim, not the paper's: with the gate on, the sensors' p99 during the flood is at most twice their p99 without any
 flood; none of their messages is lost; the flooders stay connected and their PINGREQ is answered. Each run measures the
 quiet time and the flood against one broker, one after the other, from the first moment of the flood on.
+
+Sensors and flooders are different machines in the field. Here they share one, so the broker has a processor of its own,
+and on the other one the sensors' process comes before the flooders': else a sensor's latency would be the time that a
+flooder keeps it from running. Without the right to say so (`SCHED_FIFO` needs root) the runs go on without it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -39,11 +44,14 @@ LIMIT = 2.0
 STEAL = 0.01  # of the time, taken by the machine's host, beyond which a run says nothing about milliseconds
 GATE_OFF = "tidegate, gate off"
 OFF_SEEDS = 3  # a few are enough to see what the gate is for
+ATTEMPTS = 3  # to catch the host of this machine in a calm quarter of a minute
 BROKERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tidegate": ("tidegate", ()),
     GATE_OFF: ("tidegate", ("backoff.policy=off", "priority.policy=off")),
     "mosquitto": (MOSQUITTO, ()),
 }
+CPUS = sorted(os.sched_getaffinity(0))
+BROKER_CPU, CLIENTS_CPU = CPUS[:2] if len(CPUS) > 1 else (None, None)
 MAIN = "import sys; from tidegate.lab.backoff.flood_clients import main; main(sys.argv[1:])"
 
 
@@ -51,7 +59,7 @@ def measure(
     name: str, settings: tuple[str, ...], qos: int, quiet: float, flood: float, seed: int
 ) -> dict[str, Any]:
     """One broker: quiet for so many seconds, then the flood."""
-    with BrokerProcess(name=name, settings=settings) as broker:
+    with BrokerProcess(name=name, settings=settings, cpu=BROKER_CPU) as broker:
         port = str(broker.port)
         before, stolen, began = cpu_seconds(broker.pid), steal_seconds(), time.monotonic()
         sensing = _start("sensors", port, SENSORS, WARM_UP + quiet + flood, seed)
@@ -98,8 +106,13 @@ def measure(
 
 
 def _start(role: str, port: str, count: int, seconds: float, option: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", MAIN, role, port, str(count), str(seconds), str(option)]
+    cpu = -1 if CLIENTS_CPU is None else CLIENTS_CPU
+    command = [sys.executable, "-c", MAIN, role, port, str(count), str(seconds), str(option), str(cpu)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _is_calm(row: dict[str, Any]) -> bool:
+    return bool(row["steal"] <= STEAL)
 
 
 def _trace(latencies: list[tuple[float, float]]) -> list[float]:
@@ -122,10 +135,11 @@ def run(context: Context) -> dict[str, Any]:
     ]
     values: list[dict[str, Any]] = []
     for qos, seed, name in context.follow("flood", cases):
-        program, settings = BROKERS[name]
-        values.append(
-            {"broker": name, "flood_qos": qos, **measure(program, settings, qos, quiet, flood, seed)}
-        )
+        found: list[dict[str, Any]] = []
+        while len(found) < (1 if context.is_quick else ATTEMPTS) and not any(_is_calm(each) for each in found):
+            found.append(measure(*BROKERS[name], qos, quiet, flood, seed))
+        calmest = min(found, key=lambda each: float(each["steal"]))
+        values.append({"broker": name, "flood_qos": qos, "attempts": len(found), **calmest})
     summary = []
     for qos in (0, 1):
         for name in BROKERS:
@@ -133,7 +147,7 @@ def run(context: Context) -> dict[str, Any]:
             numbers = {
                 key: [row[key] for row in rows] for key in rows[0] if isinstance(rows[0][key], int | float)
             }
-            calm = [row for row in rows if row["steal"] <= STEAL]
+            calm = [row for row in rows if _is_calm(row)]
             summary.append(
                 {
                     "broker": name,
@@ -154,6 +168,9 @@ def run(context: Context) -> dict[str, Any]:
             f"QoS 1: at most 1000 unacknowledged; keep-alive {KEEP_ALIVE} s",
             "seconds": {"warm-up": WARM_UP, "quiet": quiet, "flood": flood},
             "seeds": seeds,
+            "processors": "broker and clients have one each, sensors before flooders"
+            if CLIENTS_CPU is not None
+            else "one for all",
         },
         "summary": summary,
         "seeds": values,
@@ -212,7 +229,8 @@ def present(report: dict[str, Any]) -> Presentation:
             for (name, qos), row in rows.items()
         ],
         note=f"Ratios are medians of the runs of which the machine's host took at most {STEAL:.0%} of the time "
-        "(of all, if there are none). The flood counts from its first moment, also while the node has not noticed it "
+        f"(of all, if there are none); a run that was not calm is repeated up to {ATTEMPTS} times, whatever it gave, "
+        "and the calmest is kept. The flood counts from its first moment, also while the node has not noticed it "
         "yet. Of what a QoS 0 flooder sends, a held one's backlog is dropped and counted, so that its PINGREQ is "
         "answered.",
     )

@@ -8,6 +8,7 @@ Both print one JSON line. The sensors' process says `ready` first: nothing is me
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import socket
 import struct
@@ -143,7 +144,8 @@ def flood(port: int, count: int, seconds: float, qos: int) -> dict[str, object]:
             if events & selectors.EVENT_WRITE and flooder.is_open:
                 flooder.on_writable(now)
             wanted = selectors.EVENT_READ
-            if len(flooder.left) or flooder.may_send() or now >= flooder.next_ping:
+            may_ping = now >= flooder.next_ping and flooder.pings == flooder.answers
+            if len(flooder.left) or flooder.may_send() or may_ping:
                 wanted |= selectors.EVENT_WRITE
             if not flooder.is_open:
                 selector.unregister(source)
@@ -240,7 +242,19 @@ def sense(port: int, count: int, seconds: float, seed: int) -> dict[str, object]
     }
 
 
+def take_place(cpu: int, *, is_first: bool) -> None:
+    """Run on one processor (any, if negative), before others there if this may be had."""
+    if cpu >= 0:
+        os.sched_setaffinity(0, {cpu})
+    if is_first:
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        except PermissionError:
+            pass  # an unprivileged run measures what the scheduler makes of it
+
+
 def main(arguments: list[str]) -> None:
-    role, port, count, seconds, option = arguments
+    role, port, count, seconds, option, cpu = arguments
+    take_place(int(cpu), is_first=role == "sensors")
     work = flood if role == "flooders" else sense
     print(json.dumps(work(int(port), int(count), float(seconds), int(option))), flush=True)
