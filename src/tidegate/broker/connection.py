@@ -292,6 +292,8 @@ class Connection(asyncio.Protocol):
             self.defer(left + tail)
         else:
             self.resume_reading()
+            return
+        self.set_reading(False)  # who had room in between did not know of the rest
 
     def defer(self, data: bytes) -> None:
         """Go on with `data` in the next turn, after others had theirs."""
