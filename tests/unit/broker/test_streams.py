@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.strategies import cut, payloads
 from tests.unit.broker.memory import Peer, Room, run
 from tidegate.broker.connection import Connection
-from tidegate.broker.lanes import PART
 from tidegate.broker.hooks import Hooks
+from tidegate.broker.lanes import PART
 from tidegate.broker.message import Message
 from tidegate.broker.session import Session
 from tidegate.mqtt import (
