@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, field
 from random import Random
 
+from tidegate.lab.stalls import come_first
 from tidegate.load import packets
 
 KEEP_ALIVE = 10  # seconds
@@ -242,19 +243,11 @@ def sense(port: int, count: int, seconds: float, seed: int) -> dict[str, object]
     }
 
 
-def take_place(cpu: int, *, is_first: bool) -> None:
-    """Run on one processor (any, if negative), before others there if this may be had."""
-    if cpu >= 0:
-        os.sched_setaffinity(0, {cpu})
-    if is_first:
-        try:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-        except PermissionError:
-            pass  # an unprivileged run measures what the scheduler makes of it
-
-
 def main(arguments: list[str]) -> None:
     role, port, count, seconds, option, cpu = arguments
-    take_place(int(cpu), is_first=role == "sensors")
+    if int(cpu) >= 0:
+        os.sched_setaffinity(0, {int(cpu)})
+    if role == "sensors":
+        come_first()
     work = flood if role == "flooders" else sense
     print(json.dumps(work(int(port), int(count), float(seconds), int(option))), flush=True)
