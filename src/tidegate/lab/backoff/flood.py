@@ -225,7 +225,7 @@ def present(report: dict[str, Any]) -> Presentation:
             for (name, qos), row in rows.items()
         ],
         note="Ratios are medians of the runs. Messages that were under way while the machine stood still are left out, "
-        "of all brokers and phases alike. The flood counts from its first moment, also before the node has noticed it "
+        "of all brokers and phases alike. The flood counts from its first moment, also before the node has noticed it. "
         "Of what a QoS 0 flooder sends, a held one's backlog is dropped and counted, so that its PINGREQ is "
         "answered.",
     )
