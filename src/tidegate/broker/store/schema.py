@@ -81,8 +81,10 @@ MIGRATIONS: dict[int, str] = {}
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection set up for the store; the caller serialises its use."""
-    if not read_only:
-        # Payloads and names are nobody else's business; SQLite gives its log the rights of the file.
+    if not read_only and not path.exists():
+        # Payloads and names are nobody else's business; SQLite gives its log the rights of the file. A file that is
+        # there must not be opened by us: closing it would drop the locks of all connections this process has to it,
+        # and the next stranger that reads the file would take itself for the last one and delete the log.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=64)
