@@ -9,6 +9,8 @@ QoS 2 in flight stays its own: nobody else may get it [MQTT5-4.8.2-5].
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -37,6 +39,7 @@ class SharedGroup:
         "_loads",
         "_parts",
         "_random",
+        "full_name",
         "members",
         "moved",
         "name",
@@ -48,6 +51,7 @@ class SharedGroup:
     def __init__(self, name: str, topic_filter: bytes, policy: SharedPolicy, random: Random) -> None:
         self.name = name
         self.topic_filter = topic_filter
+        self.full_name = f"$share/{name}/{topic_filter.decode()}"  # as it is subscribed to
         self.policy = policy
         self.members: list[Subscription] = []
         self._loads: tuple[Member, ...] = ()  # what the policy knows of each member, in the same order
@@ -57,9 +61,7 @@ class SharedGroup:
         self.moved = 0  # messages that went on to another member
 
     def add(self, subscription: Subscription) -> None:
-        tag = Tag((subscription.identifier,) if subscription.identifier else ())
-        tag.group = self
-        subscription.tag = tag
+        subscription.tag = self.tag((subscription.identifier,) if subscription.identifier else ())
         for i, member in enumerate(self.members):
             if member.session is subscription.session:
                 self.members[i] = subscription
@@ -70,6 +72,11 @@ class SharedGroup:
         self.members.append(subscription)
         self._loads = (*self._loads, Member(session.client_id, session.load, monotonic()))
         self._parts.clear()
+
+    def tag(self, identifiers: tuple[int, ...]) -> Tag:
+        tag = Tag(identifiers)
+        tag.group = self
+        return tag
 
     def remove(self, subscription: Subscription) -> None:
         session = subscription.session
@@ -141,19 +148,33 @@ class SharedGroup:
                 return at
         return start
 
-    def rows(self, now: float, limit: int) -> list[dict[str, Any]]:
-        """Members as an operator sees them; times in milliseconds."""
-        total = sum(member.share for member in self._loads) or 1
-        return [
-            {
-                "client": member.key,
-                "connected": subscription.session.conn is not None,
-                "is_stalled": subscription.session.is_stalled,
-                "outstanding": member.load.outstanding,
-                "service_ms": round(member.load.service * 1e3, 3),
-                "wait_ms": round(member.load.backlog(now) * 1e3, 3),
-                "share": round(member.share / total, 4),
-                "reports": member.load.report_interval > 0.0,
-            }
-            for subscription, member in zip(self.members[:limit], self._loads[:limit], strict=True)
-        ]
+    def view(self, now: float, limit: int) -> dict[str, Any]:
+        """The group as an operator sees it; times in milliseconds. Of many members those with the most to do."""
+        loads = self._loads
+        shown: Iterable[int] = range(len(loads))
+        if len(loads) > limit:
+            shown = sorted(heapq.nlargest(limit, shown, key=lambda at: loads[at].load.outstanding))
+        total = sum(member.share for member in loads) or 1
+        return {
+            "group": self.name,
+            "filter": self.topic_filter.decode(),
+            "total": len(loads),
+            "connected": sum(subscription.session.conn is not None for subscription in self.members),
+            "outstanding": sum(member.load.outstanding for member in loads),
+            "moved": self.moved,
+            "members": [_row(self.members[at].session, loads[at], now, total) for at in shown],
+        }
+
+
+def _row(session: Session, member: Member, now: float, total: float) -> dict[str, Any]:
+    load = member.load
+    return {
+        "client": member.key,
+        "connected": session.conn is not None,
+        "is_stalled": session.is_stalled,
+        "outstanding": load.outstanding,
+        "service_ms": round(load.service * 1e3, 3),
+        "wait_ms": round(load.backlog(now) * 1e3, 3),
+        "share": round(member.share / total, 4),
+        "reports": load.report_interval > 0.0,
+    }
