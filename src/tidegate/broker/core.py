@@ -23,7 +23,7 @@ from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
 from tidegate.broker.flow_settings import FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
-from tidegate.broker.handing_on import hand_on
+from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later, has_backlog
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.holding import SWEEP_SHARE, sweep, unread_bytes
 from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
@@ -100,6 +100,7 @@ class Core:
         self.retained = Retained(limits.max_retained, self.now)
         self.store: Store | None = None
         self.sessions: dict[str, Session] = {}
+        self.estates: dict[Session, Alarm] = {}  # ended, and their groups take what they had
         self.connections: set[Connection] = set()
         self.lost: dict[Session, tuple[Connection, str]] = {}  # gone, and not yet cleaned up
         self.handshakes: dict[
@@ -325,10 +326,10 @@ class Core:
             return
         now = self.now()
         is_taken_over = why is CloseReason.TAKEN_OVER and session.expiry
-        if session.load is not None and (session.inflight or session.pending) and not is_taken_over:
+        if session.expiry and has_backlog(session) and not is_taken_over:
             wait = self.features.shared_wait
-            if wait and session.expiry:
-                self.alarms.at(now + wait, partial(self._hand_on, session, session.epoch))
+            if wait:
+                self.alarms.at(now + wait, partial(hand_on_later, session, session.epoch))
             else:
                 hand_on(session)
         if session.expiry == 0:
@@ -350,10 +351,6 @@ class Core:
             else:
                 self.publish_will(session)
 
-    def _hand_on(self, session: Session, epoch: int) -> None:
-        if session.epoch == epoch and session.conn is None:
-            hand_on(session)
-
     def watch_for_stall(self, session: Session) -> None:
         """A member of a group has messages to acknowledge: look later whether it does."""
         wait = self.features.shared_stall
@@ -365,6 +362,7 @@ class Core:
         if session.conn is None or not session.inflight:
             return
         session.is_stalled = True
+        session.tell_groups()
         count = hand_on(session)
         if count:
             log.warning(
@@ -421,17 +419,17 @@ class Core:
 
     def end_session(self, session: Session) -> None:
         """The session is over: its will, if still due, goes out now [MQTT5-3.1.2-10]."""
-        if session.load is not None and (session.inflight or session.pending) and not self.is_stopping:
-            hand_on(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
-        for subscription in session.subscriptions.values():
+        session.release_waiters()  # also of its groups, as long as it is in them
+        subscriptions, session.subscriptions = session.subscriptions, {}
+        for subscription in subscriptions.values():
             self.index.remove(subscription)
-        session.subscriptions = {}
         self.publish_will(session)
         session.epoch += 1
         self.cancel_alarms(session)
-        session.discard()
+        if self.is_stopping or not bequeath(session, subscriptions):
+            session.discard()
 
     def cancel_alarms(self, session: Session) -> None:
         """The client is back, or the session is over."""

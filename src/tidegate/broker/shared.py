@@ -36,9 +36,13 @@ class SharedGroup:
     """`$share/{name}/{topic_filter}`. Members keep the order in which they joined."""
 
     __slots__ = (
+        "_changes",
         "_loads",
         "_parts",
+        "_present",
+        "_present_loads",
         "_random",
+        "_seen",
         "full_name",
         "members",
         "moved",
@@ -56,6 +60,11 @@ class SharedGroup:
         self.members: list[Subscription] = []
         self._loads: tuple[Member, ...] = ()  # what the policy knows of each member, in the same order
         self._parts: dict[tuple[Session, ...], tuple[Member, ...]] = {}  # the same, of those with the right
+        # Those that are there: a rule that looked at all would find the absent idle, and one neighbour their stand-in.
+        self._present: list[Subscription] = []
+        self._present_loads: tuple[Member, ...] = ()
+        self._changes = [0]  # counts who came and went; one list for the group and its parts
+        self._seen = -1
         self._random = random
         self.waiters: dict[Connection, None] | None = None  # publishers held until a member has room
         self.moved = 0  # messages that went on to another member
@@ -65,6 +74,7 @@ class SharedGroup:
         for i, member in enumerate(self.members):
             if member.session is subscription.session:
                 self.members[i] = subscription
+                self.changed()
                 return
         session = subscription.session
         if session.load is None:
@@ -72,6 +82,7 @@ class SharedGroup:
         self.members.append(subscription)
         self._loads = (*self._loads, Member(session.client_id, session.load, monotonic()))
         self._parts.clear()
+        self.changed()
 
     def tag(self, identifiers: tuple[int, ...]) -> Tag:
         tag = Tag(identifiers)
@@ -85,12 +96,22 @@ class SharedGroup:
         )
         self.members = [m for m in self.members if m.session is not session]
         self._parts.clear()
+        self.changed()
+
+    def changed(self) -> None:
+        """A member came, left, stalled or works again."""
+        self._changes[0] += 1
 
     def restricted(self, members: list[Subscription]) -> SharedGroup:
         """The same group, policy included, with some of its members only."""
         part = SharedGroup(self.name, self.topic_filter, self.policy, self._random)
         part.members = members
-        # One tuple for all topics with the same members: policies keep state by it.
+        part._loads = self._loads_of(members)
+        part._changes = self._changes
+        return part
+
+    def _loads_of(self, members: list[Subscription]) -> tuple[Member, ...]:
+        """What the policy knows of some members: one tuple for the same members, as policies keep state by it."""
         sessions = tuple(m.session for m in members)
         loads = self._parts.get(sessions)
         if loads is None:
@@ -98,8 +119,16 @@ class SharedGroup:
                 self._parts.clear()
             known = {m.session: load for m, load in zip(self.members, self._loads, strict=True)}
             loads = self._parts[sessions] = tuple(known[session] for session in sessions)
-        part._loads = loads
-        return part
+        return loads
+
+    def _look(self) -> None:
+        """Find out who is there; if nobody is, all count."""
+        self._seen = self._changes[0]
+        present = [m for m in self.members if m.session.conn is not None and not m.session.is_stalled]
+        if present and len(present) < len(self.members):
+            self._present, self._present_loads = present, self._loads_of(present)
+        else:
+            self._present, self._present_loads = self.members, self._loads
 
     def choose(self, topic: bytes, publisher: str, now: float, qos: int) -> Subscription | None:
         """The member for one message; None if nobody can take it.
@@ -107,30 +136,27 @@ class SharedGroup:
         A member that is connected and has room is preferred to one that is not; for QoS 1 and 2 a session that
         is away may still queue it.
         """
-        members = self.members
+        if self._seen != self._changes[0]:
+            self._look()
+        members = self._present
+        loads = self._present_loads
         policy = self.policy
-        start = policy.choose(self._loads, topic, publisher, now, self._random)
-        first = members[start]
-        session = first.session
-        if session.queued and not session.is_full and not session.is_stalled:
-            if qos and first.qos:
-                self._loads[start].on_sent(now, 1)
-            elif policy.is_counting:
-                self._loads[start].on_sent(now)
-            return first
-        found = self._walk(start, qos)
-        if found is None:
-            return None
-        chosen = members[found]
+        start = policy.choose(loads, topic, publisher, now, self._random)
+        session = members[start].session
+        if not session.queued or session.is_full or session.is_stalled:
+            found = self._walk(members, start, qos)
+            if found is None:
+                return None
+            start = found
+        chosen = members[start]
         if qos and chosen.qos:
-            self._loads[found].on_sent(now, 1)
+            loads[start].on_sent(now, 1)
         elif policy.is_counting:
-            self._loads[found].on_sent(now)
+            loads[start].on_sent(now)
         return chosen
 
-    def _walk(self, start: int, qos: int) -> int | None:
+    def _walk(self, members: list[Subscription], start: int, qos: int) -> int | None:
         """The first from `start` on that can take it."""
-        members = self.members
         count = len(members)
         for i in range(start, start + count):
             at = i - count if i >= count else i
