@@ -42,7 +42,9 @@ class NoReportsError(TidegateError):
         )
 
 
+@options.with_server(has_will=False, keep_alive=10)
 def command(
+    server: options.Server,
     view: Annotated[
         View, typer.Option(help="traffic: publishers and queues; groups: shared subscriptions.")
     ] = View.TRAFFIC,
@@ -60,44 +62,12 @@ def command(
     json: Annotated[
         bool, typer.Option("--json", help="Print the reports as one JSON object and end.")
     ] = False,
-    url: options.Url = None,
-    host: options.Host = None,
-    port: options.Port = None,
-    client_id: options.ClientId = "",
-    username: options.Username = None,
-    password: options.Password = None,
-    password_file: options.PasswordFile = None,
-    protocol_version: options.Version = "5",
-    keep_alive: options.KeepAlive = 10,
-    connect_timeout: options.ConnectTimeout = 10.0,
-    cafile: options.CaFile = None,
-    cert: options.CertFile = None,
-    key: options.KeyFile = None,
-    tls: options.Tls = False,
-    insecure: options.Insecure = False,
 ) -> None:
     """Watch a running broker: its load, its publishers and what back-off makes of them, its queues and its groups.
 
     q or Ctrl-C ends it, g shows shared subscriptions or traffic, s changes the order of publishers. It is an
     ordinary client that reads $SYS topics, so it works from anywhere and needs the right to read them.
     """
-    server = options.Server(
-        url=url,
-        host=host,
-        port=port,
-        client_id=client_id,
-        username=username,
-        password=password,
-        password_file=password_file,
-        protocol_version=protocol_version,
-        keep_alive=keep_alive,
-        connect_timeout=connect_timeout,
-        cafile=cafile,
-        cert=cert,
-        key=key,
-        tls=tls,
-        insecure=insecure,
-    )
     is_live = sys.stdout.isatty() and not once and not json
 
     async def work() -> int:
@@ -118,7 +88,7 @@ def command(
     try:
         status = options.run(work())
     except TidegateError as error:
-        status = options.report_refusal(error, username)
+        status = options.report_refusal(error, server.username)
     raise typer.Exit(status)
 
 
