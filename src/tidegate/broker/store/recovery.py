@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.broker import wills
 from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.handing_on import ESTATE, hand_on_later, has_backlog, keep_estate
 from tidegate.broker.index import Subscription
@@ -281,7 +282,7 @@ def _restore_wills(core: Core, store: Store, reader: Reader) -> None:
         )
         session = core.sessions.get(client_id)
         if session is None:
-            core.loop.call_soon(core.publish_stored_will, client_id, will)
+            core.loop.call_soon(wills.publish_stored, core, client_id, will)
             continue
         session.will = will
         at = core.now() + delay if due is None else store.loop_time(due)
@@ -289,6 +290,6 @@ def _restore_wills(core: Core, store: Store, reader: Reader) -> None:
         if due is None:
             store.save_will(client_id, will, at)
         if at <= core.now():  # due already: a client that comes back at once is too late to call it off
-            core.loop.call_soon(core.delayed_will, session, session.epoch)
+            core.loop.call_soon(wills.publish_delayed, session, session.epoch)
         else:
-            core.alarms.at(at, partial(core.delayed_will, session, session.epoch))
+            core.alarms.at(at, partial(wills.publish_delayed, session, session.epoch))
