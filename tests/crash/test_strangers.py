@@ -32,4 +32,6 @@ def test_what_is_acknowledged_after_a_stranger_read_the_file_survives_a_kill(tmp
         broker.restart()
         with RawClient(broker.port) as reader:
             assert reader.connect("reader", clean_start=False, properties=STAYS).session_present
-            assert [reader.take(Publish).payload for _ in range(10)] == [b"%d" % number for number in range(10)]
+            assert [reader.take(Publish).payload for _ in range(10)] == [
+                b"%d" % number for number in range(10)
+            ]

@@ -109,11 +109,21 @@ def _skip(conn: Connection, data: bytes, pos: int, body: int, end: int) -> int:
         raise MalformedPacket("topic reaches behind the end of PUBLISH")
     if conn.v5 and data[topic_end]:
         publishing.note_alias(conn, data[pos:end], body - pos)
-        conn.core.shed(conn, 1)
+        _shed(conn, 1)
         return end
     count = run_length(data, pos, topic_end + conn.v5 - pos, end - pos)
-    conn.core.shed(conn, count)
+    _shed(conn, count)
     return pos + count * (end - pos)
+
+
+def _shed(conn: Connection, count: int) -> None:
+    """QoS 0 messages of a held publisher are dropped, because what is behind them must be answered."""
+    core = conn.core
+    core.counters.publish_received += count
+    core.counters.messages_received += count
+    core.counters.dropped += count
+    if core.gate is not None:
+        core.gate.shed += count
 
 
 def _alike(data: bytes, pos: int, body: int, end: int) -> int:

@@ -8,10 +8,11 @@ Times are wall-clock seconds since the epoch, so that they survive a restart.
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from tidegate.broker.store.errors import StoreError
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x54494445  # "TIDE"
 
 TABLES = """
@@ -51,6 +52,7 @@ CREATE TABLE queue (
     identifiers TEXT NOT NULL,  -- subscription identifiers, separated by blanks
     size INTEGER NOT NULL,
     released INTEGER NOT NULL,  -- 1: PUBREC came, PUBREL is due
+    share TEXT,                 -- the shared subscription it came by, with $share/…, or NULL
     PRIMARY KEY (session_id, seq)
 ) WITHOUT ROWID;
 CREATE TABLE inbound (
@@ -76,7 +78,13 @@ CREATE TABLE will (
 """
 
 # Statements that turn a file of version N into one of version N + 1.
-MIGRATIONS: dict[int, str] = {}
+MIGRATIONS = {
+    1: "ALTER TABLE queue ADD COLUMN share TEXT",
+}
+# Columns that version N + 1 has and version N has not, with the value of older rows; for exports of older files.
+ADDED: dict[int, dict[str, dict[str, Any]]] = {
+    1: {"queue": {"share": None}},
+}
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
