@@ -139,12 +139,12 @@ class EarliestFinish:
         step = -(-len(members) // SAMPLE)
         self._next = self._next + 1 if self._next + 1 < step else 0
         sample = members[self._next :: step]
-        limit = self._bound * sum(_wait(member.load, now) for member in sample) / len(sample)
+        limit = self._bound * sum(wait_of(member.load, now) for member in sample) / len(sample)
         best = 0
         least = inf
         for index in islice(self._rings.find(members).walk(key), SAMPLE):
             load = members[index].load
-            wait = _wait(load, now)
+            wait = wait_of(load, now)
             if wait <= limit + BOUND_MESSAGES * load.service:
                 return index
             if wait < least:
@@ -162,7 +162,7 @@ class EarliestFinish:
         load.service = self._median
 
 
-def _wait(load: ClientLoad, now: float) -> float:
+def wait_of(load: ClientLoad, now: float) -> float:
     """Seconds until the member could begin with a message sent now."""
     wait = load.free_at - now
     if load.awaiting:
