@@ -98,7 +98,7 @@ class Work:
     taken: list[float] = field(default_factory=list)
     left: list[tuple[int, float]] = field(default_factory=list)  # messages that were never taken
 
-    def take(self, payload: bytes, now: float, *, was_waiting: bool) -> float:
+    def take(self, payload: bytes | bytearray, now: float, *, was_waiting: bool) -> float:
         """A message was taken; when it is done. `was_waiting`: it was there when the one before it was done."""
         number, created = STAMP.unpack_from(payload)
         self.ids.append(number)
@@ -108,7 +108,7 @@ class Work:
         self.until = begin + self.worker.service(begin - self.begins)
         return self.until
 
-    def leave(self, payload: bytes) -> None:
+    def leave(self, payload: bytes | bytearray) -> None:
         self.left.append(STAMP.unpack_from(payload))
 
     def record(self, reports: int, report_bytes: int) -> dict[str, Any]:

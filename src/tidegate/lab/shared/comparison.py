@@ -88,7 +88,7 @@ def run(names: tuple[str, ...], context: Context) -> dict[str, Any]:
             "simulated phases": phases,
         },
         "summary": [],
-        "machine": [],
+        "rounds": [],
         "seeds": [],
     }
     if context.wants(Part.SIM):
@@ -138,7 +138,7 @@ def _over_sockets(
             measured, machine = real.measure(
                 name, slots, seconds, tries=1 if context.is_quick else real.TRIES
             )
-            data["machine"].append(
+            data["rounds"].append(
                 {"scenario": name, "round": number, "is_calm": machine.is_calm, **asdict(machine)}
             )
             for group in measured:

@@ -40,8 +40,8 @@ def present(claims: Claims, report: dict[str, Any]) -> Presentation:
                 if scenario.startswith("E5.2"):
                     page.tables.append(_stable(rows, where, scenario))
     page.figures = comparison_figures.figures(report, rows)
-    if report["machine"]:
-        page.tables.append(machine_table(report["machine"]))
+    if report["rounds"]:
+        page.tables.append(machine_table(report["rounds"]))
     return page
 
 
@@ -160,7 +160,8 @@ def unequal_claims(rows: Rows, where: str, scenario: str) -> list[Claim]:
 
 def _penalty(row: dict[str, Any], turn: dict[str, Any]) -> float:
     """The most that one of the two fast members waits longer than with round robin."""
-    return max(a - b for a, b in zip(row["member_means"][:2], turn["member_means"][:2], strict=True))
+    pairs = zip(row["member_means"][:2], turn["member_means"][:2], strict=True)
+    return max(float(ours - theirs) for ours, theirs in pairs)
 
 
 def change_claims(rows: Rows, where: str, scenario: str) -> list[Claim]:

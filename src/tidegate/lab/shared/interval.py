@@ -48,7 +48,7 @@ def run(context: Context) -> dict[str, Any]:
             "simulated phases": phases,
         },
         "summary": [],
-        "machine": [],
+        "rounds": [],
         "seeds": [],
     }
     if context.wants(Part.SIM):
@@ -80,7 +80,7 @@ def _over_sockets(rounds: int, seconds: float, context: Context, data: dict[str,
         measured, machine = real.measure(
             SCENARIO, slots, seconds, tries=1 if context.is_quick else real.TRIES
         )
-        data["machine"].append(
+        data["rounds"].append(
             {"scenario": "E5.5", "round": number, "is_calm": machine.is_calm, **asdict(machine)}
         )
         for group in measured:

@@ -47,8 +47,8 @@ def present(report: dict[str, Any]) -> Presentation:
             draw=lambda canvas: _draw(canvas, rows),
         )
     )
-    if report["machine"]:
-        page.tables.append(machine_table(report["machine"]))
+    if report["rounds"]:
+        page.tables.append(machine_table(report["rounds"]))
     return page
 
 
