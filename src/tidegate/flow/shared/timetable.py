@@ -36,7 +36,7 @@ class Timetable:
 
     def _build(self) -> None:
         self.changed.clear()
-        self._keys = [load.free_at for load in self._loads]
+        self._keys = [load.free_at - load.discount for load in self._loads]
         self._heap = [(key, index) for index, key in enumerate(self._keys)]
         heapify(self._heap)
 
@@ -57,8 +57,8 @@ class Timetable:
                 behind = now + (load.awaiting - 1) * load.service
                 if free_at < behind:  # overdue: the longer it is, the longer it may still take
                     free_at = behind + behind - free_at
-            if load.delay and free_at < now + load.delay:
-                free_at = now + load.delay
+            if load.delay:
+                free_at = max(free_at - load.discount, now + load.delay)
             if free_at <= key:
                 return index
             left -= 1
@@ -78,7 +78,7 @@ class Timetable:
         changed = self.changed
         for _ in range(TRIES):
             load = loads[index]
-            free_at = load.free_at
+            free_at = load.free_at - load.discount
             # Who is overdue is not earlier for it.
             if free_at < keys[index] and not (load.awaiting and free_at < now):
                 keys[index] = free_at

@@ -20,7 +20,7 @@ def present(report: dict[str, Any]) -> Presentation:
         figures=[
             Figure(
                 name="order",
-                text="Messages overtaken within their key over mean wait, with and without ordering keys",
+                text="Messages begun beside an earlier one of their key over mean wait, with and without ordering keys",
                 draw=lambda canvas: _draw(canvas, report["order"]),
             )
         ],
@@ -58,27 +58,25 @@ def _key(row: Row) -> tuple[float, str, str]:
 def _order_claims(rows: list[Row]) -> list[Claim]:
     found = {(row["interval"], row["policy"]): row for row in rows}
     intervals = sorted({interval for interval, _ in found})
-    names = ("no keys", "keys, bound 1.25", "hash, topic")
-    is_kept = all(
-        found[interval, names[1]]["overtaken"] < found[interval, names[0]]["overtaken"]
-        and found[interval, names[1]]["mean"] <= found[interval, names[2]]["mean"]
-        for interval in intervals
-    )
-    return [
-        Claim(
-            text="With ordering keys fewer messages are overtaken than without, and none waits as with plain hashing",
-            paper="–",
-            ours="; ".join(
-                f"every {interval * 1e3:g} ms: "
-                + ", ".join(
-                    f"{name} {found[interval, name]['overtaken']:.1f} ‰ and {ms(found[interval, name]['mean'])} ms"
-                    for name in names
-                )
-                for interval in intervals
-            ),
-            verdict=Verdict.HOLDS if is_kept else Verdict.FAILS,
+    without, keyed, hashed = "no keys", "keys, bound 1.25", "hash, topic"
+    claims = []
+    for interval in intervals:
+        ours = found[interval, keyed]
+        is_kept = ours["beside"] < 0.5 * found[interval, without]["beside"]
+        is_kept = is_kept and ours["mean"] < 0.5 * found[interval, hashed]["mean"]
+        claims.append(
+            Claim(
+                text=f"Ordering keys, a message every {interval * 1e3:g} ms: less than half as many messages as "
+                "without keys begin before the one before them is done, at less than half the wait of plain hashing",
+                paper="–",
+                ours="; ".join(
+                    f"{name} {found[interval, name]['beside']:.1f} ‰, {ms(found[interval, name]['mean'])} ms"
+                    for name in (without, keyed, hashed)
+                ),
+                verdict=Verdict.HOLDS if is_kept else Verdict.FAILS,
+            )
         )
-    ]
+    return claims
 
 
 def _distance_table(rows: list[Row]) -> Table:
@@ -104,19 +102,20 @@ def _distance_table(rows: list[Row]) -> Table:
 def _order_table(rows: list[Row]) -> Table:
     return Table(
         title="Ordering keys",
-        head=["rule", "every, ms", "overtaken, ‰", "mean, ms", "worst phase", "p99"],
+        head=["rule", "every, ms", "begun beside, ‰", "overtaking, ‰", "mean, ms", "worst phase", "p99"],
         rows=[
             [
                 row["policy"],
                 f"{row['interval'] * 1e3:g}",
-                f"{row['overtaken']:.1f}",
+                f"{row['beside']:.1f}",
+                f"{row['overtaking']:.1f}",
                 ms(row["mean"]),
                 ms(row["worst"]),
                 ms(row["p99"]),
             ]
             for row in rows
         ],
-        note="Overtaken: taken by a member before an earlier message of the same key was.",
+        note="Begun beside: before an earlier message of the same key was done. Overtaking: done before it.",
     )
 
 
@@ -124,14 +123,12 @@ def _draw(canvas: Canvas, rows: list[Row]) -> None:
     axes = canvas.subplots()
     for policy in dict.fromkeys(row["policy"] for row in rows):
         own = [row for row in rows if row["policy"] == policy]
-        axes.plot(
-            [max(row["mean"], 0.01) for row in own], [row["overtaken"] for row in own], "o-", label=policy
-        )
+        axes.plot([max(row["mean"], 0.01) for row in own], [row["beside"] for row in own], "o-", label=policy)
         for row in own:
             axes.annotate(
-                f" {row['interval'] * 1e3:g} ms", (max(row["mean"], 0.01), row["overtaken"]), fontsize=8
+                f" {row['interval'] * 1e3:g} ms", (max(row["mean"], 0.01), row["beside"]), fontsize=8
             )
     axes.set_xscale("log")
     axes.set_xlabel("mean wait, ms")
-    axes.set_ylabel("overtaken within their key, ‰")
+    axes.set_ylabel("begun beside an earlier one of their key, ‰")
     axes.legend()

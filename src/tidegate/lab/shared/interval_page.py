@@ -53,7 +53,8 @@ def present(report: dict[str, Any]) -> Presentation:
 
 
 def _claims(thesis: list[Row], ours: list[Row], place: str) -> list[Claim]:
-    pairs = list(zip(thesis, ours, strict=True))
+    of_interval = {row["interval"]: row for row in ours}
+    pairs = [(row, of_interval[row["interval"]]) for row in thesis]
     dominated = [row for row in thesis if is_dominated(row, ours)]
     best = min(thesis, key=lambda row: row["mean"])
     cheapest = min(ours, key=lambda row: row["control_bytes"])
