@@ -38,7 +38,7 @@ def _row(where: str, variant: str, interval: float, runs: list[tuple[float, floa
 
 
 def run(context: Context) -> dict[str, Any]:
-    phases = context.number_of_seeds(20, 3)
+    phases = context.number_of_seeds(20, 2)
     rounds = 1 if context.is_quick else 4
     seconds = 6.0 if context.is_quick else SECONDS
     data: dict[str, Any] = {

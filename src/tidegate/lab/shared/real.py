@@ -27,7 +27,7 @@ LEAD: Final = 1.0  # seconds for clients to be there, beyond the longest phase
 DRAIN: Final = 14.0  # seconds after the last message; round robin's slow member needs ten
 STEAL: Final = 0.01  # share of the time that the machine's host may take
 LATE_MS: Final = 3.0  # p99 of wake-ups in any process
-TRIES: Final = 3
+TRIES: Final = 2
 # Only what this paper is about: nothing else shall hold a publisher.
 SETTINGS: Final = ("backoff.policy=off", "priority.policy=off")
 MAIN: Final = "from tidegate.lab.shared.clients import main; main()"
