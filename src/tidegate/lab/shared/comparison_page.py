@@ -4,6 +4,7 @@ and of its text on Figures 43 and 44; waits in milliseconds."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from statistics import correlation, fmean
 from typing import Any, Final
 
 from tidegate.lab.experiment import Claim, Presentation, Table, Verdict
@@ -26,6 +27,7 @@ SPLIT: Final = 3.0  # messages
 NO_WORSE: Final = 1.0  # ms
 MEAN, WORST, CHANGE_MEAN = 8.0, 15.0, 5.0
 OVERFED: Final = 2.0 * 50.0  # ms: two messages of the slow member ahead of one is more than its share
+LIKENESS: Final = 0.7
 EQUAL_BY: Final = 0.1  # ms: a smaller difference is none
 
 
@@ -39,10 +41,39 @@ def present(claims: Claims, report: dict[str, Any]) -> Presentation:
                 page.tables.append(_overview(rows, where, scenario))
                 if scenario.startswith("E5.2"):
                     page.tables.append(_stable(rows, where, scenario))
+    page.claims += _agreement(report["seeds"])
     page.figures = comparison_figures.figures(report, rows)
     if report["rounds"]:
         page.tables.append(machine_table(report["rounds"]))
     return page
+
+
+def _agreement(seeds: list[dict[str, Any]]) -> list[Claim]:
+    """The published rule, phase by phase: the same seed has the same phases in both places."""
+    found = {
+        row["where"]: dict(zip(row["seeds"], row["values"]["mean"], strict=True))
+        for row in seeds
+        if row["scenario"] == "E5.2" and row["variant"] == THESIS.name
+    }
+    if len(found) < len(PLACES):
+        return []
+    pairs = [
+        (mean, found["sockets"][seed])
+        for seed, mean in found["simulated"].items()
+        if seed in found["sockets"]
+    ]
+    if len(pairs) < 3 or len({mean for mean, _ in pairs}) == 1 or len({mean for _, mean in pairs}) == 1:
+        return []
+    likeness = correlation(*zip(*pairs, strict=True))
+    return [
+        Claim(
+            text="E5.2, thesis's rule: simulator and sockets agree phase by phase (correlation of the means over 0.7)",
+            paper="–",
+            ours=f"correlation {likeness:.2f} over {len(pairs)} phases; mean {ms(fmean(a for a, _ in pairs))} ms "
+            f"simulated, {ms(fmean(b for _, b in pairs))} ms over sockets",
+            verdict=Verdict.HOLDS if likeness > LIKENESS else Verdict.DIFFERS,
+        )
+    ]
 
 
 def _judge(row: dict[str, Any], is_kept: bool) -> Verdict:

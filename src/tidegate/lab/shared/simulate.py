@@ -71,11 +71,12 @@ class Delivery:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """All messages of a run in order of creation, and the bytes that members spent on telling their load."""
+    """All messages of a run in order of creation, and what members spent on telling their load until `end`."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     control_bytes: int = 0
     reports: int = 0
+    end: float = inf  # when the last message is created
     phases: list[float] = field(default_factory=list)  # of the members' ping timers, seconds
 
     def waits(self) -> list[float]:
@@ -146,8 +147,9 @@ class _Client:
 
     def _report(self) -> None:
         report = self.reporter.report(self.sim.now, len(self.server))
-        self.outcome.reports += 1
-        self.outcome.control_bytes += PACKET_OVERHEAD + len(report.encode_pingreq())
+        if self.sim.now <= self.outcome.end:
+            self.outcome.reports += 1
+            self.outcome.control_bytes += PACKET_OVERHEAD + len(report.encode_pingreq())
         self.sim.after(self.worker.delay, lambda: self.load.on_report(self.sim.now, report))
         self.timer = None
         self._plan()
@@ -239,5 +241,6 @@ def simulate(
     for msg_id, time in enumerate(times):
         last = offset + time
         sim.at(last, lambda m=msg_id, t=last: group.publish(m, t, topic(m)))  # type: ignore[misc]
+    group.outcome.end = last
     sim.run(last + drain)
     return group.outcome
