@@ -39,6 +39,7 @@ class ReportOptions:
       than half. `speed_change`: or when the mean processing time differs by more than this share.
     - `on_change`: whether changes are reported at all; without, there are only the intervals, as in the thesis.
     - `when_idle`: report every interval, even if nothing was processed in it, as the thesis does.
+    - `totals`: tell `count` and `processed` as well; without, there are only the two numbers of the thesis.
     """
 
     carrier: Carrier | str = Carrier.AUTO
@@ -48,6 +49,7 @@ class ReportOptions:
     speed_change: float = 0.25
     on_change: bool = True
     when_idle: bool = False
+    totals: bool = True
 
     def __post_init__(self) -> None:
         if self.carrier not in list(Carrier):
@@ -149,12 +151,21 @@ class LoadMeter:
             return False
         return options.when_idle or self._count > 0 or queue_length != self._reported_queue
 
+    def next_look(self, now: float) -> float:
+        """Seconds until a report may be due, if nothing happens before."""
+        options = self._options
+        if options.on_change:
+            return options.min_interval
+        last = self._began if self._reported_at is None else self._reported_at
+        return min(max(last + options.interval - now, 0.001), options.interval)
+
     def take_report(self, queue_length: int, now: float) -> LoadReport:
         """The report to send now; counting begins anew."""
         mean = self._seconds / self._count if self._count else 0.0
-        report = LoadReport(
-            queue_length=queue_length, processing_time=mean, count=self._count, processed=self._processed
-        )
+        report = LoadReport(queue_length=queue_length, processing_time=mean)
+        if self._options.totals:
+            report.count = self._count
+            report.processed = self._processed
         if self._count:
             self._reported_mean = mean
         self._reported_at = now

@@ -66,12 +66,14 @@ def uninterrupted() -> Iterator[None]:
 class BrokerProcess:
     """A context manager: waits until the broker accepts connections, and stops it whatever happens.
 
-    `settings` are `key=value` for `tidegate serve --set`; for Mosquitto, lines of its configuration file. `cpu` is the
-    processor that it is pinned to.
+    `settings` are `key=value` for `tidegate serve --set`; for Mosquitto, lines of its configuration file. `tables` is
+    TOML for what has no key of its own, such as `[[shared]]` (Tidegate alone). `cpu` is the processor that it is pinned
+    to.
     """
 
     name: str = "tidegate"
     settings: tuple[str, ...] = ()
+    tables: str = ""
     cpu: int | None = None
     port: int = 0
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -97,6 +99,10 @@ class BrokerProcess:
             return [mosquitto_program(), "-c", str(config)]
         command = [sys.executable, "-m", "tidegate", "serve", "--host", "127.0.0.1", "--port", str(self.port)]
         command += ["--log-level", "warning"]
+        if self.tables:
+            file = folder / "tidegate.toml"
+            file.write_text(self.tables, encoding="utf-8")
+            command += ["--config", str(file)]
         for setting in self.settings:
             command += ["--set", setting]
         return command
