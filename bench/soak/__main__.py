@@ -64,7 +64,6 @@ def run_members(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
     found = members.run(
         kills=options.kills,
         rounds=options.rounds,
-        seconds=options.seconds,
         rate=options.rate,
         data=options.data,
         settings=tuple(options.set),
@@ -102,7 +101,6 @@ def main() -> int:
     crew = commands.add_parser("members", help="one of four members of a group is killed again and again")
     crew.add_argument("--kills", type=int, default=50)
     crew.add_argument("--rounds", type=int, default=5, help="phases without kills and with a part of them")
-    crew.add_argument("--seconds", type=float, default=15.0, help="of each phase without kills")
     crew.add_argument("--rate", type=float, default=members.RATE, help="messages a second")
     crew.add_argument("--data", type=Path, help="keep sessions in this folder; default: in memory")
     crew.set_defaults(run=run_members)

@@ -1,9 +1,10 @@
 """A member of a shared subscription is killed again and again: what do the others notice, and is anything lost?
 
 Four members, each a process that works on a message for a while and acknowledges after that. Messages come at a steady
-rate at QoS 1. The first member is killed with SIGKILL in the midst of its work and started again; phases without and
-with kills alternate against one broker, so that a busy machine disturbs both alike. Latency is from publishing to the
-beginning of work, of what the other three members did.
+rate at QoS 1. The first member is killed with SIGKILL in the midst of its work and started again. Phases without and
+with kills alternate against one broker, so that a busy machine disturbs both alike; in those without, a client of
+another group, which has nothing to do, is killed and started as often: what it costs a small machine to start a process
+is no matter of the broker. Latency is from publishing to the beginning of work, of what the other three members did.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from types import TracebackType
 from typing import Self
 
 from bench.soak.broker import BrokerProcess
-from bench.soak.member import TOPIC
 from tidegate.client import Client
 from tidegate.load.result import percentile
 
+FILTER = "$share/crew/soak/jobs/+"
+TOPIC = "soak/jobs/1"
+IDLE_FILTER = "$share/idle/soak/idle"
 MEMBERS = 4
 RATE = 400.0  # messages a second: two fifths of what four members can do
 WORK_SECONDS = 0.004
@@ -69,10 +72,11 @@ class Outcome:
 class Member:
     """The process, seen from the one that started it."""
 
-    def __init__(self, port: int, name: str, seconds: float, folder: Path) -> None:
+    def __init__(self, port: int, name: str, topic_filter: str, folder: Path) -> None:
         self._record = folder / name
         self._command = [
-            *(sys.executable, "-m", "bench.soak.member", str(port), name, str(seconds), str(self._record))
+            *(sys.executable, "-m", "bench.soak.member"),
+            *(str(port), name, topic_filter, str(WORK_SECONDS), str(self._record)),
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -153,27 +157,27 @@ def run(
     *,
     kills: int = 50,
     rounds: int = 5,
-    seconds: float = 15.0,
     rate: float = RATE,
     settings: tuple[str, ...] = (),
     data: Path | None = None,
     say: Say = lambda _: None,
 ) -> Outcome:
-    """`rounds` times a phase without kills of so many `seconds` and one with a part of the `kills`."""
+    """`rounds` times a phase without kills of members and one with a part of the `kills`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = stack.enter_context(BrokerProcess(*settings, data=data))
         crew = [
-            stack.enter_context(Member(broker.port, f"member-{number}", WORK_SECONDS, folder))
+            stack.enter_context(Member(broker.port, f"member-{number}", FILTER, folder))
             for number in range(MEMBERS)
         ]
-        return asyncio.run(_run(broker, crew, kills, rounds, seconds, rate, say))
+        idle = stack.enter_context(Member(broker.port, "idle", IDLE_FILTER, folder))
+        return asyncio.run(_run(broker, crew, idle, kills, rounds, rate, say))
 
 
 async def _run(
-    broker: BrokerProcess, crew: list[Member], kills: int, rounds: int, seconds: float, rate: float, say: Say
+    broker: BrokerProcess, crew: list[Member], idle: Member, kills: int, rounds: int, rate: float, say: Say
 ) -> Outcome:
-    for member in crew:
+    for member in (*crew, idle):
         await member.ready()
     outcome = Outcome(kills=kills)
     bounds: list[int] = []
@@ -183,18 +187,15 @@ async def _run(
         await asyncio.sleep(WARM_UP_SECONDS)
         for number in range(rounds):
             part = kills * (number + 1) // rounds - kills * number // rounds
-            for count in (0, part):
+            for victim in (idle, crew[0]):
                 bounds.append(publisher.published)
                 began, moved = time.monotonic(), await _moved(broker)
-                if count:
-                    for _ in range(count):
-                        await _kill(crew[0])
-                else:
-                    await asyncio.sleep(seconds)
-                phase = Phase(kills=count, seconds=time.monotonic() - began)
+                for _ in range(part):
+                    await _kill(victim, is_working=victim is not idle)
+                phase = Phase(kills=0 if victim is idle else part, seconds=time.monotonic() - began)
                 phase.moved = await _moved(broker) - moved
                 outcome.phases.append(phase)
-                say(f"{count} kills in {phase.seconds:.1f} s, {phase.moved} messages moved")
+                say(f"{phase.kills} kills in {phase.seconds:.1f} s, {phase.moved} messages moved")
                 if publishing.done():
                     publishing.result()
         bounds.append(publisher.published)
@@ -211,13 +212,13 @@ async def _run(
     return outcome
 
 
-async def _kill(member: Member) -> None:
+async def _kill(member: Member, *, is_working: bool) -> None:
     """Kill it in the midst of its work, start it again, and wait until it works."""
     member.kill()
     size = member.size()
     member.start()
     await member.ready()
-    while member.size() == size:
+    while is_working and member.size() == size:
         await asyncio.sleep(POLL)
     await asyncio.sleep(BETWEEN_SECONDS)
 
