@@ -101,6 +101,7 @@ class SharedGroup:
     def changed(self) -> None:
         """A member came, left, stalled or works again."""
         self._changes[0] += 1
+        self._present, self._present_loads = [], ()  # else who left would live on here
 
     def restricted(self, members: list[Subscription]) -> SharedGroup:
         """The same group, policy included, with some of its members only."""
