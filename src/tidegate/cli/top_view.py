@@ -161,7 +161,7 @@ def group_table(feed: Feed, limit: int) -> Table:
         rows += [(group, None), *((group, member) for member in group.members)]
     shown = rows[:limit]
     table = _table("groups", sum(member is None for _, member in shown), feed.total(topics.GROUPS))
-    table.add_column("group and its members", no_wrap=True, overflow="ellipsis", ratio=2, min_width=22)
+    table.add_column("group and its members", no_wrap=True, overflow="ellipsis", ratio=4)
     table.add_column("online", no_wrap=True)
     for name in ("queue", "per msg", "wait", "share", "moved"):
         table.add_column(name, justify="right", no_wrap=True)
