@@ -101,10 +101,10 @@ class Work:
     def take(self, payload: bytes | bytearray, now: float, *, was_waiting: bool) -> float:
         """A message was taken; when it is done. `was_waiting`: it was there when the one before it was done."""
         number, created = STAMP.unpack_from(payload)
+        begin = self.until if was_waiting and self.ids else now
         self.ids.append(number)
         self.created.append(created)
         self.taken.append(now)
-        begin = self.until if was_waiting else now
         self.until = begin + self.worker.service(begin - self.begins)
         return self.until
 
