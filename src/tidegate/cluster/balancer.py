@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import flow
+from tidegate.broker import wills
 from tidegate.broker.reasons import CloseReason
 from tidegate.cluster.agent import NOMINAL_BYTES, NOMINAL_RATE, edge_of
 from tidegate.cluster.settings import Role
@@ -101,7 +102,7 @@ class Balancer:
         while len(self._sent_on) > REMEMBERED:
             self._sent_on.popitem(last=False)
         # Nothing of it stays here: the client begins at the edge.
-        self._node.core.set_will(session, None)
+        wills.keep(session, None)
         session.expiry = 0
         conn.close(
             CloseReason.MOVED,

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.broker import wills
 from tidegate.broker.durable import RETRY
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
@@ -94,7 +95,7 @@ class Moves:
     def _drop(self, session: Session) -> None:
         """The session is elsewhere now; its connection, if any, has nothing to say any more."""
         core = self._node.core
-        core.set_will(session, None)
+        wills.keep(session, None)
         session.settle_inflight()
         session.subscriptions = {}
         session.load = None

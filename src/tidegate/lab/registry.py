@@ -8,8 +8,9 @@ from tidegate.lab.backoff import PAPER as BACKOFF
 from tidegate.lab.cluster import PAPER as CLUSTER
 from tidegate.lab.errors import UnknownExperiment
 from tidegate.lab.experiment import Experiment, Paper
+from tidegate.lab.shared import PAPER as SHARED
 
-PAPERS: tuple[Paper, ...] = (BACKOFF, CLUSTER)
+PAPERS: tuple[Paper, ...] = (BACKOFF, CLUSTER, SHARED)
 NEAREST = 3
 
 

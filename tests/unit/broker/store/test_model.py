@@ -86,7 +86,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.open(self.loop, reader, lock)
         self.core.store = self.store
         restore(self.core, self.store, reader)
-        self.core.retained.on_change = self.store.retain
+        self.core.retained.watchers.append(self.store.retain)
         self.alive: dict[int, Message] = {}
 
     def teardown(self) -> None:
