@@ -623,7 +623,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.core.blocked.pop(self, None)
         session = self.session
-        if session.conn is not self:
+        if session.conn is not self or (self.core.is_paced and not self.listener.is_link):
             return
         session.relieve()
 

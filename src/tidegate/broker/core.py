@@ -116,6 +116,7 @@ class Core:
         self.lanes = Lanes(self)
         self.gate: Gate | None = None
         self.cluster: Cluster | None = None
+        self.is_paced = False  # something else decides when clients are written to
         self.late = LateMessages(self)
         self.views: Views | None = None
         self.on_load_changed: Callable[[], None] = lambda: None

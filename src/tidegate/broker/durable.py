@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidegate.broker.hooks import SessionCopy
     from tidegate.broker.session import Session
     from tidegate.broker.store import Store
 
@@ -28,7 +29,7 @@ class Durable:
     """Numbers of one stored session."""
 
     __slots__ = (
-        "durable_seq", "gone_at", "is_loading", "kept_seq", "next_seq", "sent_seq", "sid", "store", "tail",
+        "copy", "durable_seq", "gone_at", "is_loading", "kept_seq", "next_seq", "sent_seq", "sid", "store", "tail",
         "tail_after", "tail_bytes",
     )  # fmt: skip
 
@@ -44,6 +45,7 @@ class Durable:
         self.tail_after = 0
         self.is_loading = False
         self.gone_at = 0.0
+        self.copy: SessionCopy | None = None  # another node has one and must follow
 
     def set_tail(self, count: int, size: int, after: int, last: int) -> None:
         """What recovery found: `count` entries between `after` and `last`."""

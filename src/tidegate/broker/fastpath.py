@@ -142,6 +142,8 @@ def acknowledgements(conn: Connection, data: bytes, pos: int, size: int) -> int:
             pos += 4
             if durable is not None and len(entry) == 5:
                 durable.store.done(session, entry[0].mid, entry[4])
+                if durable.copy is not None:
+                    durable.copy.done(entry)
     elif durable is not None:
         return pos  # what follows waits for commits
     elif first == 0x50:

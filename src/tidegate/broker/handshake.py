@@ -253,7 +253,8 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
             if not features.allow_zero_length_client_id:
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
-        is_node = connect.client_id.startswith(LINK_CLIENT)
+        # In a cluster names with a dollar are those of nodes, and of sessions that they have for each other.
+        is_node = connect.client_id.startswith(LINK_CLIENT if self.listener.is_link else "$")
         if self.core.cluster is not None and is_node != self.listener.is_link:
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         will = connect.will

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.broker.index import Route, Subscription
     from tidegate.broker.message import Message
     from tidegate.broker.reasons import CloseReason
-    from tidegate.broker.session import Session
+    from tidegate.broker.session import Delivery, Session
     from tidegate.mqtt.packets import Packet, Subscribe
 
 
@@ -98,6 +98,18 @@ class SessionObserver(Protocol):
     def on_subscribed(self, session: Session, subscription: Subscription) -> None: ...
 
     def on_unsubscribed(self, session: Session, subscription: Subscription) -> None: ...
+
+
+class SessionCopy(Protocol):
+    """Follows the queue of one durable session, so that another node can have a copy of it."""
+
+    def came(self, delivery: Delivery) -> None:
+        """A message of QoS 1 or 2 is to be kept for the client."""
+        ...
+
+    def done(self, delivery: Delivery) -> None:
+        """The client has it, or will never get it."""
+        ...
 
 
 class SessionElsewhere(TidegateError):

@@ -38,6 +38,7 @@ RawDelivery = tuple[bytes, int, bytes]
 Released = tuple[int, int, int]
 RELEASED = 3  # stands where a delivery has its QoS
 
+DRAINED = 1_000  # messages of a queue sent in one turn; acknowledgements or the next flush continue
 RELIEF_BYTES = 131_072  # written at once to a client that has read again
 LARGE = 16_384  # bytes of a payload from which messages in flight are bounded by bytes, too
 FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
@@ -205,6 +206,8 @@ class Session:
         delivery = (message, qos, retain, identifiers, seq)
         store = durable.store
         store.enqueue(self, delivery)
+        if durable.copy is not None:
+            durable.copy.came(delivery)
         pending = self.pending
         if durable.tail or (pending is not None and len(pending) >= store.settings.memory_queue):
             if not durable.tail:
@@ -298,6 +301,8 @@ class Session:
             return
         if len(entry) == 5:
             durable.store.done(self, entry[0].mid, entry[4])
+            if durable.copy is not None:
+                durable.copy.done(entry)
         elif entry[1] == RELEASED:
             mid, _, seq = cast(Released, entry)
             durable.store.done(self, mid, seq)
@@ -409,8 +414,8 @@ class Session:
         size = self.pending_bytes + self.backlog_bytes
         return size if self.durable is None else size + self.durable.tail_bytes
 
-    def drain(self) -> None:
-        """Send what waits, as far as the socket and the client's quota allow."""
+    def drain(self, most: int = DRAINED) -> None:
+        """Send what waits, as far as the socket and the client's quota allow; at most so many of the queue."""
         if self.conn is None or self.paused:
             return
         if self.unsent is not None:
@@ -418,16 +423,16 @@ class Session:
             if self.unsent is not None:
                 return
         if self.pending is not None:
-            self._drain_pending(self.pending)
+            self._drain_pending(self.pending, most)
         durable = self.durable
         if durable is not None and durable.tail and self.pending is None and len(self.inflight) < self.quota:
             durable.load(self)
 
-    def _drain_pending(self, pending: deque[Delivery]) -> None:
+    def _drain_pending(self, pending: deque[Delivery], most: int) -> None:
         core = self.core
         now = core.now()
         sent = 0
-        while pending and sent < 1_000:  # bound the turn: acknowledgements or the next flush continue
+        while pending and sent < most:
             delivery = pending[0]
             message, qos, retain, identifiers, seq = delivery
             if qos and not self._may_send(message, qos, seq):
@@ -445,7 +450,7 @@ class Session:
                 self._send_qos0(message, retain, identifiers)
         if not pending:
             self.pending = None
-        elif sent == 1_000:
+        elif sent == DRAINED:
             core.loop.call_soon(self.drain)
         if core.waiters is not None:  # publishers wait for memory, and some was freed
             core.loop.call_soon(core.watch_memory)
@@ -567,6 +572,8 @@ class Session:
             if self.durable is not None and len(entry) == 5:
                 self.inflight[pid] = (entry[0].mid, RELEASED, entry[4])
                 self.durable.store.released(self, entry[4])
+                if self.durable.copy is not None:
+                    self.durable.copy.done(entry)
             else:
                 self.inflight[pid] = (0, RELEASED, 0)
         return True

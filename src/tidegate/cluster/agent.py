@@ -117,6 +117,10 @@ class EdgeAgent:
                     return seconds
         return self._budget
 
+    def waiting_budget(self, topic_filter: str) -> float:
+        """How long messages of a filter may wait here, less the way from the publisher to here."""
+        return max(0.0, self.required(topic_filter) - self.publisher_delay - self.link_delay)
+
     def ask(self, topic_filter: str, seconds: float) -> None:
         """A subscriber said how long messages of this filter may take; the shortest of several counts."""
         if topic_filter in self.asked or len(self.asked) < MAX_TOPICS:

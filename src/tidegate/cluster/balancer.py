@@ -66,6 +66,12 @@ class Balancer:
         self._views[peer.name] = edge_of(peer.name, view)
         self._placed[peer.name] = {}  # who was sent there is counted by the edge from now on
 
+    def forget(self, name: str) -> None:
+        """The edge is gone: a phase that waits for it goes on without."""
+        self._views.pop(name, None)
+        self._placed.pop(name, None)
+        self._carry(self.overlay.on_lost(self._node.core.now(), name))
+
     def _edges(self) -> list[Edge]:
         """Linked edges that may get clients, with those on their way."""
         found = []

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.broker.hooks import SessionElsewhere
-from tidegate.broker.session import NEVER, Session
+from tidegate.broker.session import Session
 from tidegate.cluster import transfer
 from tidegate.cluster.moves import TAIL, Moves, marked
 from tidegate.cluster.settings import Role
@@ -49,7 +49,10 @@ class EdgeMoves(Moves):
 
     def on_thaw(self, peer: Peer, value: dict[str, Any]) -> None:
         """Nobody takes the session: it goes on here."""
-        session = self._frozen.pop(value["client"], None)
+        self._thaw(value["client"])
+
+    def _thaw(self, client: str) -> None:
+        session = self._frozen.pop(client, None)
         if session is None:
             return
         core = self._node.core
@@ -78,6 +81,7 @@ class EdgeMoves(Moves):
     def _send_tail(self, peer: Peer, session: Session) -> None:
         session.settle_inflight()
         inbound = sorted(session.inbound or ())
+        about = transfer.about(session)
         for part, is_last in marked(transfer.parts(transfer.contents(session, self._node.core.now()))):
             self._node.send(
                 peer,
@@ -87,6 +91,7 @@ class EdgeMoves(Moves):
                     "rows": part,
                     "is_last": is_last,
                     "inbound": inbound if is_last else [],
+                    "about": about if is_last else {},  # another head may get this than the one that asked
                 },
             )
         conn = session.conn
@@ -109,28 +114,10 @@ class EdgeMoves(Moves):
             self._when_loaded((TAIL + client,), partial(self._install, peer, client))
 
     def _install(self, peer: Peer, client: str) -> None:
-        core = self._node.core
         parked = self._parked.pop(client)
         about, inbound = parked["about"], parked["inbound"]
         self._erase(client)
-        rows = self._take_parts(about["client"])
-        session, _ = core.open_session(about["client"], clean_start=True)
-        session.user = about["user"]
-        session.expiry = about["expiry"]
-        session.version = about["version"]
-        session.is_plain = about["is_plain"]
-        session.inbound = set(inbound) or None
-        core.make_durable(session)
-        transfer.fill(core, session, rows)
-        self._subscribe(session, about["subscriptions"])
-        if session.durable is not None:
-            for number in inbound:
-                session.durable.store.received(session, number, True)
-            session.durable.store.save_session(session, is_connected=False)
-        if session.expiry != NEVER:
-            session.expiry_alarm = core.alarms.at(
-                core.now() + session.expiry, partial(core.expire, session, session.epoch)
-            )
+        session = self.install(about, self._take_parts(client), inbound)
         self._node.send(peer, "installed", {"client": session.client_id})
 
     def on_append(self, peer: Peer, value: dict[str, Any]) -> None:
@@ -173,15 +160,19 @@ class EdgeMoves(Moves):
         if claim is not None and not claim.done():
             claim.set_result(None)
 
-    def report(self, peer: Peer) -> None:
-        """An edge names the sessions it has, when its link opens."""
+    def report(self, peer: Peer, is_present: bool) -> None:
+        """An edge names the sessions it has, when its link opens. A head that knows nothing asked for none of them."""
+        if not is_present:
+            for client in list(self._frozen):
+                self._thaw(client)
         names = [
             name
             for name, session in self._node.core.sessions.items()
             if not name.startswith("$") and (session.expiry or session.conn is not None)
         ]
-        for at in range(0, len(names), LISTED):
-            self._node.send(peer, "sessions", {"clients": names[at : at + LISTED]})
+        for at in range(0, max(1, len(names)), LISTED):
+            content = {"clients": names[at : at + LISTED], "is_last": at + LISTED >= len(names)}
+            self._node.send(peer, "sessions", content)
         if self._is_first_link:
             self._is_first_link = False
             self._go_on(peer)

@@ -65,7 +65,7 @@ class HeadMoves(Moves):
         peer = self._peer(move.source)
         local = self._node.core.sessions.get(client)
         if peer is not None and move.source != target:
-            self._note(move)
+            self.note(move)
             self._node.send(peer, "freeze", {"client": client})
         elif local is not None:
             self._take_local(move, local)
@@ -125,21 +125,68 @@ class HeadMoves(Moves):
         move.session = session
         move.step = "collect"
         self._subscribe(session, move.about["subscriptions"])
-        self._note(move)
+        self.note(move)
 
     def on_tail(self, peer: Peer, value: dict[str, Any]) -> None:
-        move = self.moving.get(value["client"])
-        if move is None or move.step != "collect":
+        client = value["client"]
+        move = self.moving.get(client)
+        if move is None:
+            # Another head asked for it and is gone: it goes back to where it came from.
+            self._keep_part(client, value["rows"])
+            if value["is_last"]:
+                move = Moving(client=client, source=peer.name, target=peer.name, about=value["about"])
+                move.inbound = value["inbound"]
+                self.carry_on(move, [])
             return
-        self._keep_part(move.client, value["rows"])
+        if move.step != "collect":
+            return
+        self._keep_part(client, value["rows"])
         if value["is_last"]:
             move.inbound = value["inbound"]
             self._complete(move)
 
+    def carry_on(self, move: Moving, rows: list[list[Any]]) -> None:
+        """Everything of a session is here that another head had: see that it gets to an edge."""
+        move.since = self._node.core.now()
+        self.moving[move.client] = move
+        self._open(move)
+        self._keep_part(move.client, rows)
+        self._complete(move)
+
+    def begin_again(self, move: Moving) -> None:
+        """Its old edge is gone for good, and another has a copy: ask that one."""
+        done = move.done
+        target = move.target
+        del self.moving[move.client]
+        self.end(move)
+        if self.owners.get(move.client) == target:
+            self._give_up(move)  # whoever waits for the session there finds it
+            return
+        again = self.move(move.client, target)
+        if done is not None:
+            again.add_done_callback(lambda each: None if done.done() else done.set_result(each.result()))
+
+    def end(self, move: Moving) -> None:
+        """Nothing of it is needed here any more."""
+        session = move.session
+        if session is not None:
+            if move.step in AT_TARGET:
+                session.subscriptions = {}
+            self._node.core.end_session(session)
+        self._take_parts(move.client)
+        self._erase(move.client)
+        self._node.core.index.forget_routes()
+
+    def installed_otherwise(self, move: Moving, peer: Peer) -> None:
+        """The session is at its new edge, though not because we sent it there."""
+        move.step = "installed"
+        self.note(move)
+        self._when_loaded((MOVING + move.client,), partial(self._finish, move, peer))
+
     def _complete(self, move: Moving) -> None:
         """Everything is here: on to B."""
         move.step = "complete"
-        self._note(move)
+        self.note(move)
         self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move))
 
     def _push(self, move: Moving) -> None:
@@ -164,7 +211,7 @@ class HeadMoves(Moves):
         ).items():
             self._pledge(peer.session, name, subscription)
         move.step = "install"
-        self._note(move)
+        self.note(move)
         core.index.forget_routes()
 
     def _pledge(self, link: Session, name: bytes, subscription: Subscription) -> None:
@@ -184,10 +231,13 @@ class HeadMoves(Moves):
 
     def on_installed(self, peer: Peer, value: dict[str, Any]) -> None:
         move = self.moving.get(value["client"])
-        if move is None or move.step != "install" or move.target != peer.name:
+        if move is None:
+            self.owners[value["client"]] = peer.name  # another head had sent it there
+            return
+        if move.step != "install" or move.target != peer.name:
             return
         move.step = "installed"
-        self._note(move)
+        self.note(move)
         self._when_loaded((MOVING + move.client,), partial(self._finish, move, peer))
 
     def _finish(self, move: Moving, peer: Peer) -> None:
@@ -234,9 +284,14 @@ class HeadMoves(Moves):
         self.move(client, peer.name)
 
     def on_sessions(self, peer: Peer, value: dict[str, Any]) -> None:
+        takeover = self._node.takeover
         for client in value["clients"]:
-            if client not in self.moving:
+            if takeover is not None and takeover.is_stale(peer, client):
+                self._node.send(peer, "drop", {"client": client})
+            elif client not in self.moving:
                 self.owners[client] = peer.name
+        if takeover is not None and value.get("is_last"):
+            takeover.on_back(peer)
 
     def on_here(self, peer: Peer, value: dict[str, Any]) -> None:
         """A client connected at an edge. Another that had its session ends it: the client began anew."""
@@ -254,7 +309,7 @@ class HeadMoves(Moves):
         if self.owners.get(value["client"]) == peer.name:
             del self.owners[value["client"]]
 
-    def _note(self, move: Moving) -> None:
+    def note(self, move: Moving) -> None:
         """What the head must know to go on with a move."""
         self._keep_record(
             move.client,

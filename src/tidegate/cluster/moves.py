@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.broker import wills
@@ -92,9 +93,41 @@ class Moves:
             for subscription in session.subscriptions.values():
                 core.index.remove(subscription)
 
+    def install(
+        self,
+        about: dict[str, Any],
+        rows: list[list[Any]],
+        inbound: list[int] | None = None,
+        next_seq: int = 1,
+    ) -> Session:
+        """A session as another node had it, with what waits in it; nobody is connected to it yet."""
+        core = self._node.core
+        session, _ = core.open_session(about["client"], clean_start=True)
+        session.user = about["user"]
+        session.expiry = about["expiry"]
+        session.version = about["version"]
+        session.is_plain = about["is_plain"]
+        session.inbound = set(inbound or ()) or None
+        core.make_durable(session)
+        if session.durable is not None:
+            session.durable.next_seq = next_seq
+        transfer.fill(core, session, rows)
+        self._subscribe(session, about["subscriptions"])
+        if session.durable is not None:
+            for number in inbound or ():
+                session.durable.store.received(session, number, True)
+            session.durable.store.save_session(session, is_connected=False)
+        if session.expiry != NEVER:
+            session.expiry_alarm = core.alarms.at(
+                core.now() + session.expiry, partial(core.expire, session, session.epoch)
+            )
+        return session
+
     def _drop(self, session: Session) -> None:
         """The session is elsewhere now; its connection, if any, has nothing to say any more."""
         core = self._node.core
+        if self._node.copier is not None:
+            self._node.copier.close(session.client_id)
         wills.keep(session, None)
         session.settle_inflight()
         session.subscriptions = {}

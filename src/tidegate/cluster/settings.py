@@ -18,6 +18,13 @@ class Role(StrEnum):
     EDGE = "edge"  # serves subscribers
 
 
+class Replication(StrEnum):
+    """Who else has the sessions of an edge."""
+
+    NONE = "none"
+    STANDBY = "standby"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
     """The node's part in a cluster; see docs/cluster.md."""
@@ -50,6 +57,16 @@ class ClusterSettings:
     )
     budgets: tuple[str, ...] = setting(
         (), 'budgets of single topic filters, the first that matches counts: ["alarms/#=0.5", "logs/#=60"]'
+    )
+    shed: bool = setting(
+        True,
+        "edge: when the uplink is too small, give up QoS 0 messages that are later than their budget allows",
+    )
+    replication: Replication = setting(
+        Replication.NONE, "none, or standby: a second edge has a copy of every persistent session; needs data"
+    )
+    takeover: float = setting(
+        4.0, "head: seconds an edge may be away before its standby goes on with its sessions", minimum=0.1
     )
     interval: float = setting(1.0, "seconds between two looks at the load", minimum=0.05)
     redirect: bool = setting(True, "head: send MQTT 5 clients that come to subscribe on to an edge")

@@ -59,22 +59,29 @@ def contents(session: Session, now: float) -> Iterator[list[Any]]:
         if entry[1] == RELEASED:
             yield [pid, RELEASE]
         elif len(entry) == 5:
-            yield _row(pid, entry, now)
+            yield row(pid, entry, now)
     durable = session.durable
     sent = 0 if durable is None else durable.sent_seq
     for delivery in session.pending or ():
         # After a restart what was in flight waits, and is known by its number.
         seq = delivery[4]
-        yield _row(packet_identifier(seq) if 0 < seq <= sent else 0, delivery, now)
+        yield row(packet_identifier(seq) if 0 < seq <= sent else 0, delivery, now)
 
 
-def _row(pid: int, delivery: Delivery, now: float) -> list[Any]:
+def row(pid: int, delivery: Delivery, now: float) -> list[Any]:
     message, qos, retain, identifiers, _ = delivery
     left = None if message.expires is None else message.expires - now
     return [
         pid, _text(message.topic), _text(message.payload), qos, retain, list(identifiers), message.qos,
         _text(message.properties), left, message.publisher,
     ]  # fmt: skip
+
+
+def deliveries(session: Session) -> list[Delivery]:
+    """What is in flight and what waits, in order; nothing that only awaits its release."""
+    session.settle_inflight()
+    inflight = [cast(Delivery, entry) for entry in session.inflight.values() if len(entry) == 5]
+    return [*inflight, *(session.pending or ())]
 
 
 def _text(data: bytes) -> str:
@@ -85,18 +92,18 @@ def parts(rows: Iterator[list[Any]]) -> Iterator[list[list[Any]]]:
     """The rows in pieces that fit into a packet; at least one piece, which may be empty."""
     part: list[list[Any]] = []
     size = 0
-    for row in rows:
-        length = sum(len(field) for field in row if isinstance(field, str)) + 64
+    for each in rows:
+        length = sum(len(field) for field in each if isinstance(field, str)) + 64
         if part and size + length > PART_BYTES:
             yield part
             part, size = [], 0
-        part.append(row)
+        part.append(each)
         size += length
     yield part
 
 
-def delivery_of(row: list[Any], now: float) -> Delivery:
-    _, topic, payload, qos, retain, identifiers, message_qos, properties, left, publisher = row
+def delivery_of(fields: list[Any], now: float) -> Delivery:
+    _, topic, payload, qos, retain, identifiers, message_qos, properties, left, publisher = fields
     message = Message(
         base64.b64decode(topic),
         base64.b64decode(payload),
@@ -117,9 +124,9 @@ def fill(core: Core, session: Session, rows: list[list[Any]]) -> None:
     now = core.now()
     durable = session.durable
     seq = durable.next_seq - 1 if durable is not None else 0
-    for row in rows:
-        pid = row[0]
-        if row[1] == RELEASE:
+    for each in rows:
+        pid = each[0]
+        if each[1] == RELEASE:
             seq = _next_seq(seq, pid)
             if durable is not None:
                 _store(session, (Message(b"", b""), 2, False, (), seq))
@@ -129,7 +136,7 @@ def fill(core: Core, session: Session, rows: list[list[Any]]) -> None:
             else:
                 session.inflight[pid] = (0, RELEASED, 0)
             continue
-        delivery = delivery_of(row, now)
+        delivery = delivery_of(each, now)
         if pid:
             seq = _next_seq(seq, pid)
             if durable is not None:
@@ -171,4 +178,15 @@ def empty(session: Session) -> None:
     session.pending = None
 
 
-__all__ = ["about", "contents", "delivery_of", "empty", "fill", "parts", "subscriptions_of"]
+__all__ = [
+    "RELEASE",
+    "about",
+    "contents",
+    "deliveries",
+    "delivery_of",
+    "empty",
+    "fill",
+    "parts",
+    "row",
+    "subscriptions_of",
+]

@@ -50,7 +50,7 @@ def load_settings(
     settings: Settings = _build(Settings, _gather(path, overrides, environ, options), "")
     check_listeners(settings.listeners)
     check_classes(settings.classes)
-    check_cluster(settings.cluster)
+    check_cluster(settings.cluster, settings.data)
     return settings
 
 

@@ -24,7 +24,7 @@ from tidegate.broker.flow_settings import (
 )
 from tidegate.broker.settings import Features, Limits, setting
 from tidegate.broker.store.settings import StoreSettings
-from tidegate.cluster.settings import ClusterSettings, Role, parse_budgets
+from tidegate.cluster.settings import ClusterSettings, Replication, Role, parse_budgets
 from tidegate.flow.priority import Classes, InvalidRule
 from tidegate.settings.errors import SettingsError
 
@@ -236,7 +236,7 @@ def check_classes(classes: tuple[PriorityClass, ...]) -> None:
         ) from None
 
 
-def check_cluster(cluster: ClusterSettings) -> None:
+def check_cluster(cluster: ClusterSettings, data: object = None) -> None:
     """Raises SettingsError for a role that cannot be played with what else is set."""
     try:
         list(parse_budgets(cluster.budgets))
@@ -252,6 +252,13 @@ def check_cluster(cluster: ClusterSettings) -> None:
             key="cluster.secret",
             value="",
             hint="set the same long random text on every node, in the file or as TIDEGATE_CLUSTER__SECRET",
+        )
+    if cluster.replication is Replication.STANDBY and data is None:
+        raise SettingsError(
+            "a cluster with standby copies needs a data folder on every node",
+            key="cluster.replication",
+            value=cluster.replication.value,
+            hint="name one with --data or data = ..., or leave replication at none",
         )
     if cluster.role is Role.EDGE and not cluster.heads:
         raise SettingsError(

@@ -5,7 +5,7 @@ from tidegate.flow.balance.deadline import DeadlineBalance
 from tidegate.flow.balance.detector import EdgeDetector, HeadDetector, PublishSample, QueueSample
 from tidegate.flow.balance.overlay import Overlay
 from tidegate.flow.balance.paper import PaperBalance
-from tidegate.flow.balance.peer import PeerBalance
+from tidegate.flow.balance.peer import PeerBalance, Unit
 from tidegate.flow.balance.plain import NoBalance, RandomBalance
 from tidegate.flow.balance.thresholds import BudgetRule, Path, Thresholds, edge_budget
 from tidegate.flow.balance.view import Bundle, Edge, Head, Metric, Move, PublisherBundle, Reach, State
@@ -35,5 +35,6 @@ __all__ = [
     "Sharing",
     "State",
     "Thresholds",
+    "Unit",
     "edge_budget",
 ]

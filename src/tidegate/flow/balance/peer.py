@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from random import Random
 
 from tidegate.flow.balance.base import Selection, Sharing
@@ -13,6 +14,14 @@ from tidegate.flow.balance.view import Edge, Metric, Move
 DIFFERENCE = 0.1  # utilisation by which two edges must differ to be evened out; spec 2 asks for 0.05 to 0.2
 
 
+class Unit(StrEnum):
+    """What the baseline moves as one."""
+
+    BUNDLE = "bundle"  # as spec 2 defines bundles: all subscribers of a topic; split only if no bundle fits
+    TOPIC = "topic"  # never split
+    SUBSCRIPTION = "subscription"  # always split: PEER knows no bundles
+
+
 def _load(edge: Edge) -> float:
     return max(edge.utilisation(metric) for metric in (Metric.UPLINK, Metric.DOWNLINK, Metric.MATCHING))
 
@@ -20,19 +29,18 @@ def _load(edge: Edge) -> float:
 class PeerBalance(PaperBalance):
     """Largest rate first; no head puts the brokers in order, so two may choose one target.
 
-    `whole`: a topic's subscribers go together; else single subscriptions do, which is nearer to what is known of PEER
-    and packs finer. Heads are balanced as in the paper: PEER knows none.
+    `unit` is what goes together. Heads are balanced as in the paper: PEER knows none.
     """
 
-    __slots__ = ("difference", "whole")
+    __slots__ = ("difference", "unit")
     sharing = Sharing.FAIR
     is_serialised = False
 
     def __init__(
-        self, thresholds: Thresholds | None = None, *, difference: float = DIFFERENCE, whole: bool = True
+        self, thresholds: Thresholds | None = None, *, difference: float = DIFFERENCE, unit: Unit = Unit.BUNDLE
     ) -> None:
         super().__init__(thresholds)
-        self.whole = whole
+        self.unit = unit
         self.difference = difference
 
     def trigger(self, edge: Edge, now: float) -> Metric | None:
@@ -54,7 +62,7 @@ class PeerBalance(PaperBalance):
             return self._level(edge, target)
         goal = self.thresholds.low
         return _subscriptions(
-            edge, target, self.thresholds.high, lambda left, _: left.utilisation(metric) < goal, self.whole
+            edge, target, self.thresholds.high, lambda left, _: left.utilisation(metric) < goal, self.unit
         )
 
     def even_out(self, edges: Sequence[Edge], now: float) -> tuple[str, str] | None:
@@ -73,20 +81,29 @@ class PeerBalance(PaperBalance):
             target,
             min(self.thresholds.high, (_load(source) + _load(target)) / 2),
             lambda left, after: _load(left) - _load(after) <= self.difference,
-            self.whole,
+            self.unit,
         )
 
 
 def _subscriptions(
-    source: Edge, target: Edge, limit: float, is_done: Callable[[Edge, Edge], bool], whole: bool
+    source: Edge, target: Edge, limit: float, is_done: Callable[[Edge, Edge], bool], unit: Unit
 ) -> Selection:
-    """Subscriptions, largest first, that the target can take below `limit`, until it is enough."""
+    """Largest first, what the target can take below `limit`, until it is enough."""
+    if unit is Unit.BUNDLE:
+        found = _fitting(source, target, limit, is_done, is_whole=True)
+        return found if found.moves else _fitting(source, target, limit, is_done, is_whole=False)
+    return _fitting(source, target, limit, is_done, is_whole=unit is Unit.TOPIC)
+
+
+def _fitting(
+    source: Edge, target: Edge, limit: float, is_done: Callable[[Edge, Edge], bool], *, is_whole: bool
+) -> Selection:
     left, after = source, target
     moves: list[Move] = []
     bundles = [bundle for bundle in source.bundles.values() if bundle.subscribers]
     for bundle in sorted(bundles, key=lambda each: (-each.part(1).uplink_bits, each.topic)):
         clients = 0
-        size = bundle.subscribers if whole else 1
+        size = bundle.subscribers if is_whole else 1
         one = bundle.part(size)
         while clients < bundle.subscribers and not is_done(left, after):
             grown = after.with_bundle(one)

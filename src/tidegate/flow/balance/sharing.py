@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 K = TypeVar("K")
+FOREVER = 1e12  # seconds
 
 
 def max_min(demands: Mapping[K, float], capacity: float) -> dict[K, float]:
@@ -35,3 +37,35 @@ def earliest_first(
         shares[key] = share
         left -= share
     return shares
+
+
+@dataclass(slots=True, kw_only=True)
+class Waiting(Generic[K]):
+    """What waits for one subscriber: which bundle it is of, how much, and when its first message must be there."""
+
+    key: K
+    bundle: str
+    size: float
+    deadline: float
+
+
+def fair_shares(waiting: Sequence[Waiting[K]], capacity: float) -> dict[K, float]:
+    """Max-min among bundles, and within each among its subscribers."""
+    bundles: dict[str, dict[K, float]] = {}
+    for each in waiting:
+        bundles.setdefault(each.bundle, {})[each.key] = each.size
+    given = max_min({name: sum(sizes.values()) for name, sizes in bundles.items()}, capacity)
+    shares: dict[K, float] = {}
+    for name, sizes in bundles.items():
+        shares |= max_min(sizes, given[name])
+    return shares
+
+
+def urgent_shares(waiting: Sequence[Waiting[K]], capacity: float, now: float) -> dict[K, float]:
+    """Who must be there first is sent first; what is late already costs nobody else a deadline: it comes last."""
+    late = {each.key for each in waiting if each.deadline < now}
+    return earliest_first(
+        {each.key: each.size for each in waiting},
+        {each.key: each.deadline + (FOREVER if each.key in late else 0.0) for each in waiting},
+        capacity,
+    )

@@ -74,7 +74,7 @@ def run_pinned(context: Context) -> dict[str, Any]:
     differences = []
     for difference in DIFFERENCES:
         cluster, _ = _run(
-            "peer", Context(), layout=layout, policy=PeerBalance(difference=difference, whole=False)
+            "peer", Context(), layout=layout, policy=PeerBalance(difference=difference)
         )
         differences.append({"difference": difference, **_row("peer", cluster)})
     again = []

@@ -15,6 +15,7 @@ from tidegate.flow.balance import (
     PeerBalance,
     RandomBalance,
     Sharing,
+    Unit,
 )
 from tidegate.flow.placement import Correlation, OneNode, PlacementPolicy, Spread, unrelated
 from tidegate.lab.cluster import tables
@@ -28,12 +29,14 @@ VARIANTS: dict[str, tuple[Callable[[], BalancePolicy], Callable[[], PlacementPol
     "none": (NoBalance, Spread),
     "random": (RandomBalance, Spread),
     "peer": (PeerBalance, lambda: OneNode("b1")),
-    "peer, subscriptions": (lambda: PeerBalance(whole=False), lambda: OneNode("b1")),
+    "peer, topics": (lambda: PeerBalance(unit=Unit.TOPIC), lambda: OneNode("b1")),
+    "peer, subscriptions": (lambda: PeerBalance(unit=Unit.SUBSCRIPTION), lambda: OneNode("b1")),
     "peer, placed": (PeerBalance, Spread),
     "paper": (PaperBalance, Spread),
     "deadline, fair uplink": (lambda: DeadlineBalance(sharing=Sharing.FAIR), Spread),
     "deadline": (DeadlineBalance, Spread),
 }
+UNPLACED = ("peer", "peer, topics", "peer, subscriptions")  # everything begins on one edge
 
 
 def scenario(
@@ -59,7 +62,7 @@ def scenario(
     """Runs to the end; with a `layout` nobody is placed by policy. Without placement the baseline balances at once."""
     make_policy, make_placement = VARIANTS[variant]
     sim = Simulation(seed)
-    is_one_node = variant in ("peer", "peer, subscriptions") and layout is None
+    is_one_node = variant in UNPLACED and layout is None
     cluster = ClusterSimulation(
         sim,
         edges or tables.edges(),

@@ -18,6 +18,7 @@ from tidegate.flow.balance import (
     PeerBalance,
     PublisherBundle,
     Sharing,
+    Unit,
 )  # fmt: skip
 
 ANY = Random(1)
@@ -54,7 +55,7 @@ def test_a_bundle_is_split_only_if_none_fits_as_a_whole() -> None:
 
 
 def test_peer_acts_at_once_and_on_edges_where_nobody_is_late() -> None:
-    policy = PeerBalance(whole=False)
+    policy = PeerBalance(unit=Unit.SUBSCRIPTION)
     assert policy.trigger(overloaded_b1(1), 31.0) is Metric.UPLINK
     assert policy.trigger(edge("b2", is_burst=True), 31.0) is Metric.UPLINK  # 99 %, and nothing waits
     assert PaperBalance().trigger(edge("b2", is_burst=True), 31.0) is None
@@ -73,7 +74,7 @@ def test_peer_acts_at_once_and_on_edges_where_nobody_is_late() -> None:
 
 def test_peer_evens_out_edges_that_differ_by_more_than_it_likes() -> None:
     edges = [edge("b0"), edge("b1")]  # 60 and 70 %
-    assert PeerBalance(difference=0.05, whole=False).even_out(edges, 31.0) == ("b1", "b0")
+    assert PeerBalance(difference=0.05, unit=Unit.SUBSCRIPTION).even_out(edges, 31.0) == ("b1", "b0")
     assert PeerBalance().even_out(edges, 31.0) is None
     assert PaperBalance().even_out(edges, 31.0) is None
 

@@ -1,0 +1,136 @@
+"""How the nodes are: each tells its head every interval, and the head tells everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from tidegate.broker.message import Message
+from tidegate.cluster import wire
+from tidegate.cluster.agent import SAMPLED, EdgeAgent, plain
+from tidegate.cluster.settings import Role
+from tidegate.flow.load_report import LOAD_TOPIC, LoadReport
+
+if TYPE_CHECKING:
+    from tidegate.cluster.links import Peer
+    from tidegate.cluster.membership import ClusterNode
+
+
+class Reporter:
+    """`nodes`: the cluster, as this node or its head sees it."""
+
+    def __init__(self, node: ClusterNode) -> None:
+        self._node = node
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self._said: dict[bytes, bytes] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What the cluster is told about this node."""
+        node = self._node
+        core = node.core
+        clients = sum(not conn.listener.is_link for conn in core.connections)
+        return {
+            "name": node.name,
+            "role": node.role.value,
+            "address": node.address(),
+            "pid": os.getpid(),
+            "clients": clients,
+            "sessions": len(core.sessions),
+            "subscriptions": core.index.count,
+            "queued_messages": core.counters.queued_messages,
+            "published": core.counters.publish_received,
+            "sent": core.counters.publish_sent,
+            "load": core.load()["state"],
+        }
+
+    async def run(self) -> None:
+        node = self._node
+        while True:
+            await asyncio.sleep(node.settings.interval)
+            if node.role is Role.EDGE:
+                for peer in node.peers.values():
+                    if peer.is_connected:
+                        self._report(peer)
+            else:
+                self.say_nodes()
+            node.look()
+
+    def _report(self, peer: Peer) -> None:
+        node = self._node
+        state = self.state()
+        if node.agent is not None:
+            self._measure_delays(node.agent, peer)
+            state["view"] = plain(node.agent.view(node.settings.interval))
+        node.send(peer, wire.STATE, state)
+        self._report_groups(peer)
+
+    def _measure_delays(self, agent: EdgeAgent, peer: Peer) -> None:
+        conn = peer.session.conn
+        agent.link_delay = 0.0 if conn is None else conn.round_trip() / 2
+        agent.publisher_delay = max(
+            (float(node.get("publisher_delay", 0.0)) for node in self.nodes.values()), default=0.0
+        )
+
+    def _publisher_delay(self) -> float:
+        """Seconds from the slowest of some clients to this node."""
+        clients = itertools.islice(
+            (c for c in self._node.core.connections if not c.listener.is_link), SAMPLED
+        )
+        return max((conn.round_trip() / 2 for conn in clients), default=0.0)
+
+    def _report_groups(self, peer: Peer) -> None:
+        """The load of our members of groups, as one: the head compares edges by it."""
+        core = self._node.core
+        loads = [
+            session.load
+            for session in core.sessions.values()
+            if session.load is not None and session.conn is not None
+        ]
+        if loads and core.index.groups:
+            waiting = sum(load.outstanding for load in loads)
+            service = sum(load.service for load in loads) / len(loads) / len(loads)
+            report = LoadReport(queue_length=int(waiting), processing_time=service)
+            peer.session.deliver(Message(LOAD_TOPIC.encode(), report.encode_value().encode()), 0)
+
+    def say_nodes(self) -> None:
+        """A head puts the cluster together, says so in $SYS, and tells its edges."""
+        node = self._node
+        self.nodes[node.name] = self.state() | {"linked": True}
+        self.nodes[node.name]["publisher_delay"] = round(self._publisher_delay(), 4)
+        edges = sum(peer.role is Role.EDGE for peer in node.peers.values())
+        self.nodes[node.name]["nodes"] = 1 + edges  # whoever counts knows when all are there
+        for peer in node.peers.values():
+            if peer.state is not None:
+                self.nodes[peer.name]["linked"] = peer.is_connected
+        for name, value in self.nodes.items():
+            self.say(name, value)
+        for peer in node.peers.values():
+            if peer.role is Role.EDGE and peer.is_connected:
+                node.send(peer, wire.NODES, self.nodes)
+
+    def forget(self, name: str) -> None:
+        """The node is no longer part of the cluster."""
+        self.nodes.pop(name, None)
+        topic = f"$SYS/cluster/{name}".encode()
+        self._said.pop(topic, None)
+        self._node.core.publish(Message(topic, b"", 0, True))
+
+    def on_state(self, peer: Peer, value: dict[str, Any]) -> None:
+        peer.state = value
+        shown = {key: each for key, each in value.items() if key != "view"}
+        self.nodes[peer.name] = shown | {"role": peer.role.value, "address": peer.address, "linked": True}
+
+    def on_nodes(self, value: dict[str, Any]) -> None:
+        """The head says how the cluster is."""
+        self.nodes = value
+        self.say("nodes", value)
+
+    def say(self, name: str, value: dict[str, Any]) -> None:
+        topic = f"$SYS/cluster/{name}".encode()
+        payload = json.dumps(value, sort_keys=True).encode()
+        if self._said.get(topic) != payload:
+            self._said[topic] = payload
+            self._node.core.publish(Message(topic, payload, 0, True))
