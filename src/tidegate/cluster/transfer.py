@@ -80,7 +80,7 @@ def row(pid: int, delivery: Delivery, now: float) -> list[Any]:
 def deliveries(session: Session) -> list[Delivery]:
     """What is in flight and what waits, in order; nothing that only awaits its release."""
     session.settle_inflight()
-    inflight = [cast(Delivery, entry) for entry in session.inflight.values() if len(entry) == 5]
+    inflight = [entry for entry in session.inflight.values() if len(entry) == 5]
     return [*inflight, *(session.pending or ())]
 
 
