@@ -36,7 +36,7 @@ from tidegate.client.routes import Routes
 from tidegate.client.session import Session
 from tidegate.errors import TidegateError
 from tidegate.mqtt.packets import Connack, Disconnect
-from tidegate.net.addresses import Endpoint
+from tidegate.net.addresses import Endpoint, parse_address
 from tidegate.net.dial import dial
 
 
@@ -51,7 +51,8 @@ class Connection:
     """What `Client` stands on. Must be made inside a running loop's thread, used from that loop only."""
 
     def __init__(self, endpoint: Endpoint, options: ClientOptions) -> None:
-        self._whereabouts = Whereabouts(endpoint, options.max_redirects)
+        others = [parse_address(each) for each in options.servers]
+        self._whereabouts = Whereabouts(endpoint, options.max_redirects, others)
         self._options = options
         self.state = State.NEW
         self.calls = Calls()

@@ -49,6 +49,7 @@ class ClientOptions:
     - `reconnect`: come back after a lost connection; waits grow from `reconnect_min_delay` to
       `reconnect_max_delay` with decorrelated jitter. The first connection is never retried.
     - `max_redirects`: how often to follow a server that names another one (0x9C, 0x9D) before giving up; 0 never.
+    - `servers`: further addresses of the same cluster; with `reconnect`, the next is tried when one does not answer.
     - `outbox`: a file in which messages of QoS 1 and 2 are kept from the moment they are accepted until the server
       has them; `publish` then returns when a message is in the file. At most `outbox_size` messages, then
       `outbox_when_full` decides: "wait", "refuse" or "drop_oldest".
@@ -85,6 +86,7 @@ class ClientOptions:
     reconnect_min_delay: float = 0.5
     reconnect_max_delay: float = 60.0
     max_redirects: int = 5
+    servers: tuple[str, ...] = ()
     outbox: str | Path | None = None
     outbox_size: int = 100_000
     outbox_when_full: WhenFull | str = WhenFull.WAIT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tidegate.client.errors import ClientError, ConnectRefused, Refused, ServerDisconnected
@@ -25,10 +26,10 @@ class TooManyRedirects(ClientError):
 
 
 class Whereabouts:
-    """Which server to connect to: the one we were given, or where we were sent from there, hop by hop."""
+    """Which server to connect to: one of those we were given, or where we were sent from there, hop by hop."""
 
-    def __init__(self, home: Endpoint, max_redirects: int) -> None:
-        self._home = home
+    def __init__(self, home: Endpoint, max_redirects: int, others: Sequence[Endpoint] = ()) -> None:
+        self._homes = [home, *others]
         self._max_redirects = max_redirects
         self._path: list[str] = []
         self.current = home
@@ -48,12 +49,14 @@ class Whereabouts:
             raise TooManyRedirects(path)
         self.current = target
         if isinstance(error, Refused | ServerDisconnected) and error.reason_code == ReasonCode.SERVER_MOVED:
-            self._home = target
+            self._homes[0] = target
         return True
 
     def go_home(self) -> None:
-        """Where we were sent nobody answers, or we were sent there for that time only (0x9C): ask anew."""
-        self.current = self._home
+        """Where we are nobody answers, or we were sent there for that time only (0x9C): ask the next that we know."""
+        if self.current == self._homes[0]:
+            self._homes.append(self._homes.pop(0))
+        self.current = self._homes[0]
         self._path.clear()
 
     def on_lost(self, lived: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import flow
@@ -17,7 +18,7 @@ from tidegate.broker import wills
 from tidegate.broker.reasons import CloseReason
 from tidegate.cluster.agent import NOMINAL_BYTES, NOMINAL_RATE, edge_of
 from tidegate.cluster.settings import Role
-from tidegate.flow.balance import Bundle, Edge, Move, Overlay, State, Thresholds
+from tidegate.flow.balance import Bundle, Edge, Metric, Move, Overlay, State, Thresholds
 from tidegate.flow.balance import overlay as messages
 from tidegate.flow.balance.overlay import Command, Step
 from tidegate.flow.placement import RateHistory
@@ -34,6 +35,8 @@ log = logging.getLogger("tidegate.cluster")
 REMEMBERED: Final = 10_000  # clients that were sent on; the oldest is forgotten
 RETURNED: Final = 60.0  # seconds within which a client that is back does not follow: it is served where it is
 PARALLEL: Final = 20  # hand-overs of a drain at once
+SHOWN_PHASES: Final = 20  # told in $SYS
+SHOWN_QUEUES: Final = 5  # of each edge: the longest
 
 
 class Balancer:
@@ -150,6 +153,44 @@ class Balancer:
                     "edge in trouble", extra={"edge": edge.name, "metric": metric.value, "helpers": helpers}
                 )
                 self._carry(self.overlay.request(now, edge.name, metric, helpers))
+        self._node.say("balancing", self._balancing(now))
+
+    def _balancing(self, now: float) -> dict[str, Any]:
+        """How full the edges are, and what was moved of late; times are seconds since the epoch."""
+        phases = [*self.overlay.history[-SHOWN_PHASES:]]
+        if self.overlay.phase is not None and self.overlay.phase.moves:
+            phases.append(self.overlay.phase)
+        clock = time()
+        return {
+            "policy": self._node.settings.balance,
+            "step": self.overlay.step.value,
+            "phases": [
+                {
+                    "number": phase.number,
+                    "edge": phase.owner,
+                    "metric": phase.metric.value,
+                    "at": round(clock - (now - phase.began), 2),
+                    "moves": [[each.topic, each.clients, each.source, each.target] for each in phase.moves],
+                    "is_over": phase.ended is not None,
+                    "is_timed_out": phase.is_timed_out,
+                }
+                for phase in phases
+            ],
+            "edges": {
+                name: {
+                    "state": self._state(edge).name,
+                    "uplink": round(edge.utilisation(Metric.UPLINK), 3),
+                    "waiting": {
+                        bundle.topic: round(bundle.depth)
+                        for bundle in sorted(edge.bundles.values(), key=lambda each: -each.depth)[
+                            :SHOWN_QUEUES
+                        ]
+                        if bundle.depth
+                    },
+                }
+                for name, edge in self._views.items()
+            },
+        }
 
     def _carry(self, commands: list[Command]) -> None:
         for command in commands:

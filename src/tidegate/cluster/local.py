@@ -20,6 +20,7 @@ from tidegate.errors import TidegateError
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
+SERVE = (sys.executable, "-m", "tidegate", "serve")
 
 
 class ClusterError(TidegateError):
@@ -38,6 +39,7 @@ class NodeProcess:
     arguments: list[str]
     secret: str
     log_path: Path
+    prefix: tuple[str, ...] = ()  # a command to run it by
     addresses: list[str] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
     _log: IO[bytes] | None = None
@@ -48,7 +50,7 @@ class NodeProcess:
         self._log = self.log_path.open("ab")
         start = self._log.tell()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tidegate", "serve", "--set", f"name={self.name}", *self.arguments],
+            [*self.prefix, *SERVE, "--set", f"name={self.name}", *self.arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self._log,

@@ -144,7 +144,9 @@ class Takeover:
             if move is not None and move.step in AT_TARGET and move.target == peer.name:
                 handover.installed_otherwise(move, peer)
         for client, owner in list(handover.owners.items()):
-            if owner == peer.name and client in self._fallen.get(value["owner"], set()) - set(value["clients"]):
+            if owner == peer.name and client in self._fallen.get(value["owner"], set()) - set(
+                value["clients"]
+            ):
                 del handover.owners[client]  # there was no copy of it yet
 
     def _keep_fallen(self, name: str) -> None:

@@ -1,6 +1,6 @@
 """Paper 2: delay-aware load management for a broker cluster (Tao, Poslad, Bigham; ICSNC 2013)."""
 
-from tidegate.lab.cluster import draws, pinned, scale, special
+from tidegate.lab.cluster import draws, pinned, real, scale, special
 from tidegate.lab.experiment import Paper
 
 PAPER = Paper(
@@ -10,6 +10,7 @@ PAPER = Paper(
     source="Tao, Poslad and Bigham, ICSNC 2013; baseline PEER (Cheung and Jacobsen, ACM TOCS 28(4), 2010)",
     experiments=(
         pinned.PINNED,
+        real.EXPERIMENT,
         pinned.PLACED,
         draws.EXPERIMENT,
         special.SLOW,
