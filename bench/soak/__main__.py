@@ -1,4 +1,4 @@
-"""Long proofs that the broker stays itself under hostile load: `python -m bench.soak slow-readers|reconnect|members`.
+"""Long proofs that the broker stays itself under hostile load: `python -m bench.soak COMMAND`.
 
 Data goes to standard output as JSON, progress to standard error; the exit status says whether all bounds were kept.
 """
@@ -12,11 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.soak import members, reconnect, slow_readers
+from bench.soak import members, migration, reconnect, slow_readers, standby
 
 RATIO = 1.5  # of the healthy subscribers' p99 with the slow ones to that without
 BACK_SECONDS = 60.0
 PAIR_P99_MS = 100.0
+MUST_BE_NONE = ("lost", "doubled_qos2", "disordered", "unfinished")
+STANDBY_SECONDS = 10.0  # in which sessions of an edge that was killed for good must go on
 KILLING_RATIO = 2.0  # of the other members' p99 while one is killed to that without
 
 
@@ -82,6 +84,22 @@ def run_members(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
     return asdict(found), broken
 
 
+def run_migration(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    found = migration.run(
+        clients=options.clients, rounds=options.rounds, rate=options.rate, seed=options.seed, say=say
+    )
+    broken = [f"{getattr(found, name)} {name}" for name in MUST_BE_NONE if getattr(found, name)]
+    return asdict(found), broken
+
+
+def run_standby(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    found = standby.run(clients=options.clients, rounds=options.rounds, seed=options.seed, say=say)
+    broken = [f"{found.lost} acknowledged messages lost"] if found.lost else []
+    if found.longest_gap > STANDBY_SECONDS:
+        broken.append(f"sessions went on only after {found.longest_gap:.1f} s")
+    return asdict(found), broken
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
     commands = parser.add_subparsers(required=True)
@@ -104,6 +122,17 @@ def main() -> int:
     crew.add_argument("--rate", type=float, default=members.RATE, help="messages a second")
     crew.add_argument("--data", type=Path, help="keep sessions in this folder; default: in memory")
     crew.set_defaults(run=run_members)
+    moves = commands.add_parser("migration", help="clients move between edges while nodes are killed")
+    moves.add_argument("--clients", type=int, default=1_000)
+    moves.add_argument("--rounds", type=int, default=20)
+    moves.add_argument("--rate", type=float, default=2.0, help="messages a second on each of 50 topics")
+    moves.add_argument("--seed", type=int, default=1)
+    moves.set_defaults(run=run_migration)
+    copies = commands.add_parser("standby", help="edges are killed for good, and their standby goes on")
+    copies.add_argument("--clients", type=int, default=200)
+    copies.add_argument("--rounds", type=int, default=5)
+    copies.add_argument("--seed", type=int, default=1)
+    copies.set_defaults(run=run_standby)
     for each in (slow, storm, crew):
         each.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     options = parser.parse_args()

@@ -23,6 +23,7 @@ Address = Annotated[
 @app.command("up")
 def up_command(
     edges: Annotated[int, typer.Option(min=1, max=64, help="Edges beside the head.")] = 2,
+    heads: Annotated[int, typer.Option(min=1, max=8, help="Heads; the second takes over when the first dies.")] = 1,
     port: Annotated[
         int, typer.Option(min=0, max=65_000, help="The head's port; edges have the next ones. 0: free ones.")
     ] = 1883,
@@ -46,7 +47,7 @@ def up_command(
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
-    with LocalCluster(edges=edges, port=port, host=host, data=data, settings=overrides or ()) as cluster:
+    with LocalCluster(edges=edges, heads=heads, port=port, host=host, data=data, settings=overrides or ()) as cluster:
         for node in cluster.nodes:
             typer.echo(f"{node.name} {node.addresses[0]} pid {node.pid}")
         typer.echo("cluster ready")
@@ -151,6 +152,9 @@ def drain_command(
     what = "resume" if is_resumed else "drain"
     found = asyncio.run(_operate(head, what, node, f"$SYS/cluster/drain/{node}", timeout))
     _require(found, node)
+    if found["state"] == "unknown":
+        found = {}
+        _require(found, node)
     typer.echo(
         f"{found['state']}: {found['moved']} moved, {found['failed']} failed, {found.get('stay', 0)} stay"
     )

@@ -285,17 +285,31 @@ class Balancer:
             edges = [edge.with_bundle(bundle) if edge.name == target else edge for edge in edges]
             targets[target] = targets.get(target, 0) + 1
             pairs.append((client, target))
-        return {"node": name, "targets": targets, "stay": found.get("stay", 0), "pairs": pairs}
+        return {
+            "node": name,
+            "targets": targets,
+            "stay": found.get("stay", 0),
+            "found": len(found.get("clients", ())),
+            "is_answered": bool(found),
+            "pairs": pairs,
+        }
 
     async def show_plan(self, name: str) -> None:
         plan = await self.plan(name)
         plan["moves"] = len(plan.pop("pairs"))
-        self._node.say(f"plan/{name}", plan)
+        self._node.say(f"plan/{name}", plan | {"at": time()})  # who asks twice is answered twice
 
     def drain(self, name: str) -> None:
         """Move everybody away who can be moved; new clients are sent elsewhere until `resume`."""
-        if name not in self.draining and self._node.named(name) is not None:
-            self.draining[name] = {"node": name, "state": "running", "moved": 0, "failed": 0}
+        fresh = {"node": name, "state": "running", "moved": 0, "failed": 0, "stay": 0}
+        known = self.draining.get(name)
+        peer = self._node.named(name)
+        if peer is None or peer.role is not Role.EDGE:
+            self._say_drain(fresh | {"state": "unknown"})
+        elif known is not None and known["state"] == "running":
+            self._say_drain(known)
+        else:
+            self.draining[name] = fresh
             self._drains[name] = self._node.core.spawn(self._drain(name))
 
     async def _drain(self, name: str) -> None:
@@ -312,13 +326,14 @@ class Balancer:
         task = self._drains.pop(name, None)
         if task is not None:
             task.cancel()
-        progress = self.draining.pop(name, None)
-        if progress is not None:
-            progress["state"] = "stopped" if progress["state"] == "running" else "resumed"
-            self._say_drain(progress)
+        progress = self.draining.pop(
+            name, {"node": name, "state": "resumed", "moved": 0, "failed": 0, "stay": 0}
+        )
+        progress["state"] = "stopped" if progress["state"] == "running" else "resumed"
+        self._say_drain(progress)
 
     def _say_drain(self, progress: dict[str, Any]) -> None:
-        self._node.say(f"drain/{progress['node']}", progress)
+        self._node.say(f"drain/{progress['node']}", progress | {"at": time()})
 
     def statistics(self) -> dict[str, Any]:
         return {

@@ -105,7 +105,9 @@ class NodeProcess:
 
 
 class LocalCluster:
-    """One head and so many edges: `with LocalCluster(edges=3) as cluster: …`. Ports from `port` on, 0 for free ones.
+    """Heads and edges: `with LocalCluster(edges=3) as cluster: …`. Ports from `port` on, 0 for free ones.
+
+    Edges are with the first head; others are joined to it and take over.
 
     With `data`, each node keeps its sessions in a folder of its own there.
     """
@@ -114,12 +116,14 @@ class LocalCluster:
         self,
         *,
         edges: int,
+        heads: int = 1,
         port: int = 0,
         data: Path | None = None,
         settings: Sequence[str] = (),
         host: str = "127.0.0.1",
     ) -> None:
         self._count = edges
+        self._heads = heads
         self._port = port
         self._data = data
         self._settings = list(settings)
@@ -134,22 +138,33 @@ class LocalCluster:
 
     @property
     def edges(self) -> list[NodeProcess]:
-        return self.nodes[1:]
+        return self.nodes[self._heads :]
 
     @property
     def link(self) -> str:
-        """The head's address for other nodes."""
-        return self.head.addresses[-1].removeprefix("mqtt://")
+        """The first head's address for other nodes."""
+        return self.links[0]
+
+    @property
+    def links(self) -> list[str]:
+        return [head.addresses[-1].removeprefix("mqtt://") for head in self.nodes[: self._heads]]
 
     def __enter__(self) -> Self:
         try:
             self._logs = Path(
                 self._stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-cluster-"))
             )
-            link_port = self._port + self._count + 1 if self._port else 0
-            self._start("head", ["--role", "head", "--set", f"cluster.link_port={link_port}"], 0)
+            for number in range(self._heads):
+                port = self._port + self._heads + self._count + number if self._port else 0
+                arguments = ["--role", "head", "--set", f"cluster.link_port={port}"]
+                for link in self.links:  # of the heads that are up
+                    arguments += ["--head", link]
+                self._start(f"head{number + 1}" if number else "head", arguments, number)
             for number in range(self._count):
-                self._start(f"edge{number}", ["--role", "edge", "--head", self.link], number + 1)
+                arguments = ["--role", "edge"]
+                for link in self.links:
+                    arguments += ["--head", link]
+                self._start(f"edge{number}", arguments, self._heads + number)
         except BaseException:
             self.__exit__(None, None, None)
             raise

@@ -31,6 +31,7 @@ BURST_TICKS: Final = 2  # what the uplink may carry at once after a pause
 ENGAGE: Final = 0.9  # share of the uplink from which clients are paced, and
 RELEASE: Final = 0.85  # below which, for a while, they are not
 CALM: Final = 1.0  # seconds
+MAX_CREDIT: Final = 65_536  # bytes a client whose share is less than a packet saves up
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ class Uplink:
                 key=session, bundle=queue.bundle, size=float(depth), deadline=queue.since(now) + queue.budget
             )
             for session, queue in self._queues.items()
-            if (depth := _depth(session)) and session.conn not in self._core.blocked
+            if (depth := _depth(session)) and session.conn not in self._core.blocked and _may_take(session)
         ]
         if self._tokens > 0.0 and waiting:
             if self._sharing is Sharing.DEADLINE:
@@ -206,7 +207,7 @@ class Uplink:
         core = self._core
         conn = session.conn
         queue = self._queues[session]
-        queue.credit = min(queue.credit, share) + share
+        queue.credit = min(queue.credit, MAX_CREDIT) + share
         size = 0
         backlog = session.backlog
         if backlog:
@@ -288,3 +289,8 @@ class Uplink:
 
 def _depth(session: Session) -> int:
     return session.backlog_bytes + session.pending_bytes
+
+
+def _may_take(session: Session) -> bool:
+    """A client that owes acknowledgements gets nothing of QoS 1 and 2, and uses up nobody's share."""
+    return bool(session.backlog) or len(session.inflight) < session.quota
