@@ -36,9 +36,9 @@ def why_not() -> str:
     except LabError as error:
         return str(error)
     try:
-        _run("ip", "-n", name, "link", "add", "a", "type", "veth", "peer", "name", "b")
-        _run("ip", "-n", name, "link", "add", "s", "type", "bridge")
-        _shape(name, "a", 1.0)
+        _run("ip", "-n", name, "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
+        _run("ip", "-n", name, "link", "add", "br0", "type", "bridge")
+        _shape(name, "veth0", 1.0)
     except LabError as error:
         return f"this kernel lacks something: {error}"
     finally:
@@ -61,8 +61,8 @@ class Network:
     def __enter__(self) -> Self:
         try:
             switch = self._add("switch")
-            _run("ip", "-n", switch, "link", "add", "s", "type", "bridge")
-            _run("ip", "-n", switch, "link", "set", "s", "up")
+            _run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+            _run("ip", "-n", switch, "link", "set", "br0", "up")
             for number, (name, mbit) in enumerate(self._bandwidths.items(), 1):
                 self._connect(switch, name, number, mbit)
         except BaseException:
@@ -88,7 +88,7 @@ class Network:
             _run("ip", "-n", where, "link", "set", device, "up")
             if mbit is not None:
                 _shape(where, device, mbit)
-        _run("ip", "-n", switch, "link", "set", port, "master", "s")
+        _run("ip", "-n", switch, "link", "set", port, "master", "br0")
         _run("ip", "-n", space, "link", "set", "lo", "up")
         self.addresses[name] = f"{NETWORK}{number}"
         _run("ip", "-n", space, "addr", "add", f"{self.addresses[name]}/24", "dev", "eth0")
