@@ -25,7 +25,7 @@ from tidegate.cluster.local import LocalCluster, NodeProcess
 from tidegate.errors import TidegateError
 
 TOPICS = 50
-ROUND_SECONDS = 180.0
+ROUND_SECONDS = 90.0
 VICTIMS = ("old edge", "new edge", "head", "nobody")
 CLIENT: dict[str, Any] = {
     "session_expiry_interval": 3_600,
@@ -179,6 +179,10 @@ class Soak:
                 await self._settle()
         except TimeoutError:
             self.outcome.unfinished += 1
+            for each in self.subscribers:
+                if len(each.seen) < self._published[each.topic]:
+                    missing = sorted(set(range(self._published[each.topic])) - each.seen)
+                    self._say(f"{each.client.client_id} QoS {each.qos} waits for {missing[:5]} of {len(missing)}")
         self.outcome.rounds += 1
         elapsed = time.monotonic() - began
         self.outcome.longest_round = round(max(self.outcome.longest_round, elapsed), 1)

@@ -144,3 +144,32 @@ def test_killed_nodes_come_back_and_no_acknowledged_message_is_lost_or_doubled(t
 
     with LocalCluster(edges=2, data=tmp_path) as cluster:
         uvloop.run(main(cluster))
+
+
+def test_a_second_head_takes_over_when_the_first_is_killed(tmp_path: Path) -> None:
+    options = {"session_expiry_interval": 600, "clean_start": False, "reconnect": True, "operation_timeout": 60.0}
+
+    async def main(cluster: LocalCluster) -> None:
+        _, second, edge, _ = [node.addresses[0].removeprefix("mqtt://") for node in cluster.nodes]
+        got: set[int] = set()
+        async with (
+            Client(edge, client_id="s", **options) as subscriber,  # type: ignore[arg-type]
+            Client(second, client_id="p", **options) as publisher,  # type: ignore[arg-type]
+            asyncio.timeout(60),
+        ):
+            await subscriber.subscribe("t", qos=1, callback=lambda message: got.add(int(message.payload)))
+            while -1 not in got:  # until the way from head to head to edge is known
+                await publisher.publish("t", b"-1", qos=1)
+                await asyncio.sleep(0.05)
+            for number in range(60):
+                await publisher.publish("t", b"%d" % number, qos=1)
+                if number == 20:
+                    cluster.head.kill()
+            while not set(range(60)) <= got:
+                await asyncio.sleep(0.05)
+
+    with LocalCluster(edges=2, heads=2, data=tmp_path) as cluster:
+        uvloop.run(main(cluster))
+        found = _tidegate("cluster", "status", cluster.nodes[1].addresses[0].removeprefix("mqtt://"), "--json")
+        nodes = {node["name"]: node for node in map(json.loads, found.stdout.splitlines())}
+        assert {"head2", "edge0", "edge1"} <= nodes.keys()

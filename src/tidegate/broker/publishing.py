@@ -131,10 +131,12 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
             on_load_report(session, data[payload_at:end])
         else:
             assert core.cluster is not None
+            if qos == 2:
+                _receive(session, pid)
             message = Message(topic, data[payload_at:end], qos, first & 1 == 1, properties, expires)
             core.cluster.on_message(conn, message)
         acknowledge(conn, qos, pid, ReasonCode.SUCCESS, waits=store is not None and store.changes != changes)
-        if qos == 2:
+        if qos == 2 and route is REPORT:
             # Nothing is handed on, so a repetition does no harm: its PUBREL is answered all the same.
             session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
         return True
@@ -143,14 +145,9 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
         return True
     if qos == 2:
-        number = pid[0] << 8 | pid[1]
-        if session.inbound is None:
-            session.inbound = set()
-        if len(session.inbound) >= conn.receive_maximum and conn.v5:
+        if len(session.inbound or ()) >= conn.receive_maximum and conn.v5:
             raise ReceiveMaximumExceeded("more QoS 2 messages than Receive Maximum")  # [MQTT5-3.3.4-7]
-        session.inbound.add(number)
-        if session.durable is not None:
-            session.durable.store.received(session, number, True)
+        _receive(session, pid)
     message = Message(
         topic, data[payload_at:end], qos, first & 1 == 1, properties, expires, session.client_id
     )
@@ -169,6 +166,16 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     for observer in core.publish_observers:
         observer.on_message(conn, message)
     return True
+
+
+def _receive(session: Session, pid: bytes) -> None:
+    """From now on a PUBLISH of QoS 2 with this identifier is a repetition [MQTT5-4.3.3-10]."""
+    number = pid[0] << 8 | pid[1]
+    if session.inbound is None:
+        session.inbound = set()
+    session.inbound.add(number)
+    if session.durable is not None:
+        session.durable.store.received(session, number, True)
 
 
 def _share_wire_form(

@@ -36,6 +36,8 @@ class EdgeMoves(Moves):
 
     def on_freeze(self, peer: Peer, value: dict[str, Any]) -> None:
         client = value["client"]
+        if self.is_leaving(client):
+            return  # asked twice, because of a crash: the answer is on its way
         session = self._node.core.sessions.get(client)
         if session is None:
             self._node.send(peer, "frozen", {"client": client, "is_gone": True})

@@ -142,7 +142,8 @@ class Links:
     @staticmethod
     def send(peer: Peer, kind: str, value: dict[str, Any]) -> None:
         """Tell a node something; waits in its session while the link is away."""
-        peer.session.deliver(wire.encode(kind, value), 1)
+        message = wire.encode(kind, value)
+        peer.session.deliver(message, message.qos)
 
     def statistics(self) -> dict[str, dict[str, Any]]:
         return {

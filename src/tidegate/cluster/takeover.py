@@ -118,7 +118,7 @@ class Takeover:
         self._keep_fallen(name)
         for delivery in transfer.deliveries(fallen.session):
             if delivery[0].topic in SESSION_MESSAGES:
-                standby.session.deliver(delivery[0], 1)
+                standby.session.deliver(delivery[0], 2)
         for client in clients:
             handover.owners[client] = standby.name
         for move in list(handover.moving.values()):

@@ -1,4 +1,4 @@
-"""What nodes tell each other: topics below `LINK_TOPIC`, JSON in the payload, QoS 1."""
+"""What nodes tell each other: topics below `LINK_TOPIC`, JSON in the payload, QoS 1, or 2 if it must not come twice."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ HELLO: Final = "hello"  # who I am and where clients reach me
 FILTERS: Final = "filters"  # all that I subscribe to, so that what is gone is forgotten
 STATE: Final = "state"  # my load
 NODES: Final = "nodes"  # the cluster as the head sees it
+EXACT: Final = frozenset({"tail", "install", "append", "inherit", "stray", "copy"})  # they carry messages of clients
 
 
 def client_id(role: Role, name: str) -> str:
@@ -31,7 +32,7 @@ def parse_client_id(text: str) -> tuple[Role, str]:
 
 def encode(kind: str, value: dict[str, Any]) -> Message:
     payload = json.dumps(value, separators=(",", ":")).encode()
-    return Message(LINK_TOPIC + kind.encode(), payload, 1)
+    return Message(LINK_TOPIC + kind.encode(), payload, 2 if kind in EXACT else 1)
 
 
 def decode(message: Message) -> tuple[str, dict[str, Any]]:
