@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -136,6 +137,7 @@ def main() -> int:
     for each in (slow, storm, crew):
         each.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no broker is left behind
     found, broken = options.run(options)
     print(json.dumps(found, indent=1))
     for line in broken:

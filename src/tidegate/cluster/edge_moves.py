@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidegate.cluster")
 
 CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it is told to come again
+LINK_GRACE: Final = 5.0  # seconds without a head in which a client that may have a session elsewhere is told to wait
 LISTED: Final = 5_000  # sessions named in one message
 
 
@@ -135,15 +136,18 @@ class EdgeMoves(Moves):
         self._settle_claim(value["client"])
 
     def claim(self, client: str) -> Awaitable[None] | None:
-        """Wait until the session of a client is here, if there is one anywhere; None if nobody can be asked."""
+        """Wait until the session of a client is here, if there is one; None if nobody can be asked for long."""
         node = self._node
+        if client in self._parked:
+            return self.refuse(client)  # it is here, and not yet a session
         known = self._claims.get(client)
         if known is None:
             if node.role is Role.HEAD:
                 return None
             peer = next((peer for peer in node.peers.values() if peer.is_connected), None)
             if peer is None:
-                return None
+                is_long = node.core.now() - node.links.away_since > LINK_GRACE
+                return None if is_long else self.refuse(client)
             known = self._claims[client] = node.core.loop.create_future()
             node.send(peer, "claim", {"client": client})
         return self._wait(client, known)

@@ -53,11 +53,13 @@ class Links:
         self.peers: dict[str, Peer] = {}
         self._dialled = Listener(name="link", is_link=True)
         self._lost: dict[str, asyncio.Event] = {}  # of links that this node dialled
+        self.away_since = 0.0  # when this node was last seen without a link that it dials
 
     def start(self) -> list[asyncio.Task[None]]:
         """Dial the heads: an edge the first that answers, a head every other."""
         node = self._node
         loop = node.core.loop
+        self.away_since = node.core.now()
         if node.role is Role.HEAD:
             for session in list(node.core.sessions.values()):
                 if session.client_id.startswith(LINK_CLIENT):
@@ -133,6 +135,7 @@ class Links:
         lost = self._lost.get(client_id)
         if lost is not None:
             lost.set()
+            self.away_since = self._node.core.now()
         peer = self.peers.get(client_id)
         if peer is not None:
             peer.unanswered = 0

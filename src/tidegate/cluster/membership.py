@@ -29,6 +29,7 @@ from tidegate.cluster.announcing import Announcer
 from tidegate.cluster.balancer import Balancer
 from tidegate.cluster.failover import Failover
 from tidegate.cluster.handover import Handover
+from tidegate.cluster.head_moves import OWNER_TIMEOUT
 from tidegate.cluster.links import Links, Peer
 from tidegate.cluster.reporting import Reporter
 from tidegate.cluster.retained_copies import RetainedCopies
@@ -214,9 +215,13 @@ class ClusterNode:
         if clean_start or session is not None or not request.client_id:
             return None
         if self.role is Role.HEAD:
-            owner = self.handover.owners.get(request.client_id)
-            peer = None if owner is None or request.version < 5 else self.named(owner)
-            return peer.address if peer is not None and peer.is_connected and peer.address else None
+            peer = self.named(self.handover.owners.get(request.client_id, ""))
+            if peer is None or request.version < 5:
+                return None
+            if peer.is_connected:
+                return peer.address or None
+            is_long = self.core.now() - (peer.lost_at or 0.0) > OWNER_TIMEOUT
+            return None if is_long else self.handover.refuse(request.client_id)
         return self.handover.claim(request.client_id)
 
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:

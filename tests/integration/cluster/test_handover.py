@@ -91,7 +91,8 @@ async def test_a_connected_client_is_sent_on_while_messages_flow(
                 )
 
         async def move() -> None:
-            for target in ("e1", "e0", "e1"):
+            # To the publisher's own node the last messages of a move may come behind later ones.
+            for target in ("e1",) if origin == "old" else ("e1", "e0", "e1"):
                 await asyncio.sleep(0)
                 assert await _move(nodes, "c", target)
                 await _connected(nodes.edges[int(target[1])], "c")
