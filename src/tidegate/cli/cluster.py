@@ -23,7 +23,9 @@ Address = Annotated[
 @app.command("up")
 def up_command(
     edges: Annotated[int, typer.Option(min=1, max=64, help="Edges beside the head.")] = 2,
-    heads: Annotated[int, typer.Option(min=1, max=8, help="Heads; the second takes over when the first dies.")] = 1,
+    heads: Annotated[
+        int, typer.Option(min=1, max=8, help="Heads; the second takes over when the first dies.")
+    ] = 1,
     port: Annotated[
         int, typer.Option(min=0, max=65_000, help="The head's port; edges have the next ones. 0: free ones.")
     ] = 1883,
@@ -47,7 +49,9 @@ def up_command(
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
-    with LocalCluster(edges=edges, heads=heads, port=port, host=host, data=data, settings=overrides or ()) as cluster:
+    with LocalCluster(
+        edges=edges, heads=heads, port=port, host=host, data=data, settings=overrides or ()
+    ) as cluster:
         for node in cluster.nodes:
             typer.echo(f"{node.name} {node.addresses[0]} pid {node.pid}")
         typer.echo("cluster ready")
@@ -160,6 +164,22 @@ def drain_command(
     )
     if found["failed"]:
         raise typer.Exit(ExitStatus.FAILURE)
+
+
+@app.command("balance")
+def balance_command(
+    state: Annotated[str, typer.Argument(metavar="on|off", help="off: nothing is moved for load's sake.")],
+    head: Head = "127.0.0.1:1883",
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
+) -> None:
+    """Stop moving clients between edges, for example while somebody measures, or go on with it."""
+    import asyncio
+
+    if state not in ("on", "off"):
+        raise typer.BadParameter("say on or off")
+    found = asyncio.run(_operate(head, "balance", state, "$SYS/cluster/balancing", timeout))
+    _require(found, "balancing")
+    typer.echo(f"balancing is {'on' if found['is_on'] else 'off'}, policy {found['policy']}")
 
 
 def _require(found: "dict[str, Any]", node: str) -> None:

@@ -58,6 +58,7 @@ class Balancer:
         self._sent_on: OrderedDict[str, float] = OrderedDict()
         self._picks: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_pick = 0
+        self.is_on = True  # an operator may stop balancing for a while; placement goes on
         self.draining: dict[str, dict[str, Any]] = {}
         self._drains: dict[str, asyncio.Task[None]] = {}
 
@@ -144,7 +145,7 @@ class Balancer:
         self._carry(self.overlay.tick(now))
         edges = [edge for edge in self._edges() if edge.name in self._views]
         for edge in edges:
-            if self.overlay.step is not Step.IDLE or edge.is_locked:
+            if self.overlay.step is not Step.IDLE or edge.is_locked or not self.is_on:
                 continue
             metric = self._policy.trigger(edge, now)
             if metric is not None:
@@ -153,7 +154,11 @@ class Balancer:
                     "edge in trouble", extra={"edge": edge.name, "metric": metric.value, "helpers": helpers}
                 )
                 self._carry(self.overlay.request(now, edge.name, metric, helpers))
-        self._node.say("balancing", self._balancing(now))
+        self.say()
+
+    def say(self) -> None:
+        """In $SYS/cluster/balancing."""
+        self._node.say("balancing", self._balancing(self._node.core.now()))
 
     def _balancing(self, now: float) -> dict[str, Any]:
         """How full the edges are, and what was moved of late; times are seconds since the epoch."""
@@ -163,6 +168,7 @@ class Balancer:
         clock = time()
         return {
             "policy": self._node.settings.balance,
+            "is_on": self.is_on,
             "step": self.overlay.step.value,
             "phases": [
                 {

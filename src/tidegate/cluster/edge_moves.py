@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidegate.cluster")
 
 CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it is told to come again
-LINK_GRACE: Final = 5.0  # seconds without a head in which a client that may have a session elsewhere is told to wait
+LINK_GRACE: Final = (
+    5.0  # seconds without a head in which a client that may have a session elsewhere is told to wait
+)
 LISTED: Final = 5_000  # sessions named in one message
 
 

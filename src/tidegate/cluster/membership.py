@@ -314,6 +314,9 @@ class ClusterNode:
             balancer.drain(name)
         elif what == b"resume":
             balancer.resume(name)
+        elif what == b"balance":
+            balancer.is_on = name != "off"
+            balancer.say()
 
     def _on_pick(self, peer: Peer, value: dict[str, Any]) -> None:
         """Which of our clients can be moved: MQTT 5, with a session to hand over; those with little waiting first."""

@@ -17,7 +17,9 @@ HELLO: Final = "hello"  # who I am and where clients reach me
 FILTERS: Final = "filters"  # all that I subscribe to, so that what is gone is forgotten
 STATE: Final = "state"  # my load
 NODES: Final = "nodes"  # the cluster as the head sees it
-EXACT: Final = frozenset({"tail", "install", "append", "inherit", "stray", "copy"})  # they carry messages of clients
+EXACT: Final = frozenset(
+    {"tail", "install", "append", "inherit", "stray", "copy"}
+)  # they carry messages of clients
 
 
 def client_id(role: Role, name: str) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PORT: Final = 1883
 LINK_PORT: Final = 1884
+COMMAND_SECONDS: Final = 0.7  # until a command of the operator has started
 FIXED_DELAYS: Final = 0.3  # seconds of the paper's path (rule `paper`)
 BURST = [str(number) for number in tables.BURST]
 # Name: policy, and whether subscribers go to the pinned edges or are placed by the head.
@@ -60,9 +61,11 @@ def run_one(policy: str, is_pinned: bool, times: Times, seed: int) -> dict[str, 
     with Network(bandwidths) as network, ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-lab-")))
         _start_nodes(network, stack, folder, policy)
+        _balance(network, "off")
         head = f"{network.addresses['h']}:{PORT}"
         began = time.monotonic() + 1.0
         layout = tables.pinned()
+        allowed_at = began + times.burst + tables.ALLOWED_FROM - tables.BURST_AT
         common = {"began": began, "until": began + times.end, "seed": seed}
         topics = {
             number: {
@@ -80,8 +83,15 @@ def run_one(policy: str, is_pinned: bool, times: Times, seed: int) -> dict[str, 
             "role": "publishers", "host": network.addresses["h"], "port": PORT, "burst": BURST,
             "burst_at": began + times.burst, "topics": topics, **common,
         }  # fmt: skip
-        subscribers = {"role": "subscribers", "head": head, "topics": topics, **common}
+        subscribers = {
+            "role": "subscribers",
+            "head": head,
+            "topics": topics,
+            **common,
+        }
         processes = [_client(network, stack, spec) for spec in (publishers, subscribers)]
+        time.sleep(max(0.0, allowed_at - COMMAND_SECONDS - time.monotonic()))
+        _balance(network, "on")
         sent, got = (_answer(process, times.end + 60.0) for process in processes)
     return _summary(sent, got, topics, times)
 
@@ -91,12 +101,12 @@ def _start_nodes(network: Network, stack: ExitStack, folder: Path, policy: str) 
     link = f"{network.addresses['h']}:{LINK_PORT}"
     budgets = ",".join(f"{topic_name(n)}={t.latency - FIXED_DELAYS:g}" for n, t in tables.topics().items())
     for name in ("h", *tables.TABLE_5):
-        host = network.addresses[name]
+        host = network.addresses[name] if name != "h" else "0.0.0.0"
         arguments = ["--host", host, "--port", str(PORT), "--log-level", "info"]
         arguments += ["--set", f"cluster.balance={policy}", "--set", "listeners.0.allow_anonymous=true"]
         arguments += ["--set", "features.queue_qos0=true"]  # also for a session on its way to another edge
         if name == "h":
-            arguments += ["--role", "head", "--set", f"cluster.link_host={host}"]
+            arguments += ["--role", "head", "--set", f"cluster.link_host={network.addresses[name]}"]
             arguments += ["--set", f"cluster.link_port={LINK_PORT}"]
         else:
             mbit = tables.TABLE_5[name][1]
@@ -106,6 +116,16 @@ def _start_nodes(network: Network, stack: ExitStack, folder: Path, policy: str) 
         node = NodeProcess(name, arguments, secret, folder / f"{name}.log", prefix)
         stack.callback(node.stop)
         node.start()
+
+
+def _balance(network: Network, state: str) -> None:
+    """The paper allows balancing from a second after the burst on; operators are on the head's own machine."""
+    command = [sys.executable, "-m", "tidegate", "cluster", "balance", state, "--head", f"127.0.0.1:{PORT}"]
+    done = subprocess.run(
+        [*network.inside("h"), *command], capture_output=True, text=True, check=False, timeout=30
+    )
+    if done.returncode:
+        raise LabError(f"balancing could not be turned {state}: {done.stderr.strip()}", "")
 
 
 def _client(network: Network, stack: ExitStack, spec: dict[str, Any]) -> subprocess.Popen[str]:
