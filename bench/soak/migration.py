@@ -25,7 +25,7 @@ from tidegate.cluster.local import LocalCluster, NodeProcess
 from tidegate.errors import TidegateError
 
 TOPICS = 50
-ROUND_SECONDS = 90.0
+ROUND_SECONDS = 60.0  # of a drain with a kill, and of what is on its way after it
 VICTIMS = ("old edge", "new edge", "head", "nobody")
 CLIENT: dict[str, Any] = {
     "session_expiry_interval": 3_600,
@@ -130,7 +130,11 @@ class Soak:
             finally:
                 publishing.cancel()
                 await asyncio.gather(publishing, return_exceptions=True)
-            await self._settle()
+            try:
+                await self._settle()
+            except TimeoutError:
+                self.outcome.unfinished += 1
+                self._say_missing()
         outcome = self.outcome
         outcome.seconds = round(time.monotonic() - began, 1)
         self._count()
@@ -179,10 +183,7 @@ class Soak:
                 await self._settle()
         except TimeoutError:
             self.outcome.unfinished += 1
-            for each in self.subscribers:
-                if len(each.seen) < self._published[each.topic]:
-                    missing = sorted(set(range(self._published[each.topic])) - each.seen)
-                    self._say(f"{each.client.client_id} QoS {each.qos} waits for {missing[:5]} of {len(missing)}")
+            self._say_missing()
         self.outcome.rounds += 1
         elapsed = time.monotonic() - began
         self.outcome.longest_round = round(max(self.outcome.longest_round, elapsed), 1)
@@ -222,6 +223,16 @@ class Soak:
         async with asyncio.timeout(ROUND_SECONDS):
             while any(len(each.seen) < wanted[each.topic] for each in self.subscribers):
                 await asyncio.sleep(0.05)
+
+    def _say_missing(self) -> None:
+        for each in self.subscribers:
+            missing = sorted(set(range(self._published[each.topic])) - each.seen)
+            if missing:
+                state = "connected" if each.client.is_connected else "not connected"
+                self._say(
+                    f"{each.client.client_id} at QoS {each.qos}, {state}, waits for {len(missing)} of "
+                    f"{self._published[each.topic]} messages, the first {missing[:5]}"
+                )
 
     def _count(self) -> None:
         outcome = self.outcome
