@@ -52,6 +52,7 @@ class Balancer:
         self.overlay = Overlay(node.name)
         self.history = RateHistory()
         self._views: dict[str, Edge] = {}
+        self._seen: dict[str, float] = {}  # edge: when its view came
         self._placed: dict[
             str, dict[str, int]
         ] = {}  # edge: subscribers by filter that were sent there of late
@@ -68,11 +69,13 @@ class Balancer:
         """An edge's state arrived."""
         view = value.get("view") or {}
         self._views[peer.name] = edge_of(peer.name, view)
+        self._seen[peer.name] = self._node.core.now()
         self._placed[peer.name] = {}  # who was sent there is counted by the edge from now on
 
     def forget(self, name: str) -> None:
         """The edge is gone: a phase that waits for it goes on without."""
         self._views.pop(name, None)
+        self._seen.pop(name, None)
         self._placed.pop(name, None)
         self._carry(self.overlay.on_lost(self._node.core.now(), name))
 
@@ -143,7 +146,7 @@ class Balancer:
             }
         )
         self._carry(self.overlay.tick(now))
-        edges = [edge for edge in self._edges() if edge.name in self._views]
+        edges = [edge for edge in self._edges() if edge.name in self._views and self._is_fresh(edge.name)]
         for edge in edges:
             if self.overlay.step is not Step.IDLE or edge.is_locked or not self.is_on:
                 continue
@@ -155,6 +158,14 @@ class Balancer:
                 )
                 self._carry(self.overlay.request(now, edge.name, metric, helpers))
         self.say()
+
+    def _is_fresh(self, name: str) -> bool:
+        """Whether all of an edge's latest interval was after the last phase that it was part of."""
+        began = self._seen.get(name, 0.0) - self._node.settings.interval
+        for phase in reversed(self.overlay.history[-SHOWN_PHASES:]):
+            if name == phase.owner or any(name in (move.source, move.target) for move in phase.moves):
+                return phase.ended is None or began >= phase.ended
+        return True
 
     def say(self) -> None:
         """In $SYS/cluster/balancing."""
