@@ -50,7 +50,7 @@ class Times:
     def __init__(self, is_quick: bool) -> None:
         self.step = 0.2 if is_quick else 1.0
         self.burst = 8.0 if is_quick else tables.BURST_AT
-        self.end = self.burst + (15.0 if is_quick else 42.0)
+        self.end = self.burst + (15.0 if is_quick else 36.0)
 
     def shown(self, t: float) -> float:
         return t - self.burst + tables.BURST_AT
