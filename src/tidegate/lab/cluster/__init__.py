@@ -10,13 +10,13 @@ PAPER = Paper(
     source="Tao, Poslad and Bigham, ICSNC 2013; baseline PEER (Cheung and Jacobsen, ACM TOCS 28(4), 2010)",
     experiments=(
         pinned.PINNED,
-        real.EXPERIMENT,
         pinned.PLACED,
         draws.EXPERIMENT,
         special.SLOW,
         special.TWO_CLUSTERS,
         special.HEAD,
         scale.EXPERIMENT,
+        real.EXPERIMENT,
     ),
 )
 

@@ -316,7 +316,7 @@ def _draw(canvas: Canvas, rows: list[dict[str, Any]]) -> None:
 
 
 EXPERIMENT = Experiment(
-    name="e2.1-real",
+    name="e2.8-real",
     title="The paper's burst on real brokers",
     question="Do brokers in network namespaces, at the paper's bandwidths, do what the simulator says?",
     run=run,
