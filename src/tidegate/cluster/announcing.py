@@ -84,8 +84,10 @@ class Announcer:
         peer.session.write(packet)
 
     def forget(self, session: Session, wanted: set[bytes]) -> None:
-        """The node at the other end named all it wants."""
-        for name in [name for name in session.subscriptions if name not in wanted]:
+        """The node at the other end named all it wants. What sessions on their way to it want it may not know yet."""
+        keeps = self._node.handover.keeps
+        gone = [name for name in session.subscriptions if name not in wanted and not keeps(session, name)]
+        for name in gone:
             subscription = session.subscriptions.pop(name)
             self._node.core.index.remove(subscription)
             if session.durable is not None:
