@@ -140,6 +140,7 @@ def _client(network: Network, stack: ExitStack, spec: dict[str, Any]) -> subproc
     assert process.stdin is not None
     process.stdin.write(json.dumps(spec) + "\n")
     process.stdin.close()
+    process.stdin = None  # `communicate` would write to it
     return process
 
 
@@ -151,14 +152,13 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _answer(process: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
-    assert process.stdout is not None
     try:
-        process.wait(timeout)
+        text, _ = process.communicate(timeout=timeout)  # reads all the while: a pipe holds little
     except subprocess.TimeoutExpired:
         raise LabError(
             "the clients did not come to an end", "is the machine busy? Try again when it is not"
         ) from None
-    lines = process.stdout.read().splitlines()
+    lines = text.splitlines()
     if process.returncode or not lines:
         raise LabError("the clients failed", "run it with --only real and read what they say")
     answer: dict[str, Any] = json.loads(lines[-1])
