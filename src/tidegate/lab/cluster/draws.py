@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -10,12 +11,14 @@ from tidegate.flow.placement import pack, worst_of
 from tidegate.lab.cluster import tables
 from tidegate.lab.cluster.scenario import VARIANTS, bursting_together, outcome, scenario
 from tidegate.lab.experiment import Claim, Context, Experiment, Part, Presentation, Table, Verdict
+from tidegate.lab.parallel import parallel
 from tidegate.lab.statistics import columns, show, summarise, summarise_all
 from tidegate.sim.cluster import Topic
 
 # The paper's own burst fills the uplinks to 95.3 %. Of a burst that asks for more than there is every policy misses
 # something, and what it misses says little about it.
 FITS = 0.955
+OSCILLATION_PART = 500  # runs between two steps of progress
 OSCILLATION_RUNS = {"deadline": 10_000, "paper": 1_000}
 
 
@@ -25,17 +28,7 @@ def run(context: Context) -> dict[str, Any]:
     values: list[dict[str, Any]] = []
     summary: list[dict[str, Any]] = []
     for variant in context.follow("e2.3 policies", VARIANTS):
-        seeds = []
-        for seed, (topics, burst) in enumerate(drawn):
-            cluster = scenario(
-                variant,
-                topics,
-                burst,
-                seed=seed,
-                correlation=bursting_together(burst),
-                judge=variant != "random",
-            )
-            seeds.append({"seed": seed, "burst_fill": burst_fill(topics, burst), **outcome(cluster)})
+        seeds = list(parallel(partial(_one, variant), range(count)))
         values.append({"variant": variant, "seeds": columns(seeds)})
         for group, part in (
             ("all", seeds),
@@ -56,9 +49,9 @@ def run(context: Context) -> dict[str, Any]:
     oscillations = {}
     for variant, number in runs.items():
         total = 0
-        for seed in context.follow(f"e2.3 oscillations, {variant}", range(number)):
-            topics, burst = tables.draw(Random(f"e2.3/oscillations/{seed}"))
-            total += scenario(variant, topics, burst, seed=seed, judge=False, until=71.0).oscillations
+        for first in context.follow(f"e2.3 oscillations, {variant}", range(0, number, OSCILLATION_PART)):
+            some = range(first, min(first + OSCILLATION_PART, number))
+            total += sum(parallel(partial(_oscillations, variant), some))
         oscillations[variant] = total
     return {
         "parameters": {
@@ -74,6 +67,19 @@ def run(context: Context) -> dict[str, Any]:
         "oscillation_runs": runs,
         "seeds": values,
     }
+
+
+def _one(variant: str, seed: int) -> dict[str, Any]:
+    topics, burst = tables.draw(Random(f"e2.3/{seed}"))
+    cluster = scenario(
+        variant, topics, burst, seed=seed, correlation=bursting_together(burst), judge=variant != "random"
+    )
+    return {"seed": seed, "burst_fill": burst_fill(topics, burst), **outcome(cluster)}
+
+
+def _oscillations(variant: str, seed: int) -> int:
+    topics, burst = tables.draw(Random(f"e2.3/oscillations/{seed}"))
+    return scenario(variant, topics, burst, seed=seed, judge=False, until=71.0).oscillations
 
 
 def burst_fill(topics: dict[str, Topic], burst: list[str]) -> float:
