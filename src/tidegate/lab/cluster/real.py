@@ -90,10 +90,13 @@ def run_one(policy: str, is_pinned: bool, times: Times, seed: int) -> dict[str, 
             "topics": topics,
             **common,
         }
-        processes = [_client(network, stack, spec) for spec in (publishers, subscribers)]
+        results = [folder / "publishers.json", folder / "subscribers.json"]
+        specs = zip((publishers, subscribers), results, strict=True)
+        processes = [_client(network, stack, spec | {"result": str(path)}) for spec, path in specs]
         time.sleep(max(0.0, allowed_at - COMMAND_SECONDS - time.monotonic()))
         _balance(network, "on")
-        sent, got = (_answer(process, times.end + 60.0) for process in processes)
+        pairs = zip(processes, results, strict=True)
+        sent, got = (_answer(process, path, times.end + 60.0) for process, path in pairs)
     return _summary(sent, got, topics, times)
 
 
@@ -131,37 +134,30 @@ def _balance(network: Network, state: str) -> None:
 
 def _client(network: Network, stack: ExitStack, spec: dict[str, Any]) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [*network.inside("clients"), sys.executable, "-c", CLIENTS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [*network.inside("clients"), sys.executable, "-c", CLIENTS], stdin=subprocess.PIPE, text=True
     )
     stack.callback(_end, process)
     assert process.stdin is not None
     process.stdin.write(json.dumps(spec) + "\n")
     process.stdin.close()
-    process.stdin = None  # `communicate` would write to it
     return process
 
 
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
 
 
-def _answer(process: subprocess.Popen[str], timeout: float) -> dict[str, Any]:
+def _answer(process: subprocess.Popen[str], result: Path, timeout: float) -> dict[str, Any]:
     try:
-        text, _ = process.communicate(timeout=timeout)  # reads all the while: a pipe holds little
+        process.wait(timeout)
     except subprocess.TimeoutExpired:
         raise LabError(
             "the clients did not come to an end", "is the machine busy? Try again when it is not"
         ) from None
-    lines = text.splitlines()
-    if process.returncode or not lines:
-        raise LabError("the clients failed", "run it with --only real and read what they say")
-    answer: dict[str, Any] = json.loads(lines[-1])
+    if process.returncode:
+        raise LabError("the clients failed", "what they say stands above")
+    answer: dict[str, Any] = json.loads(result.read_text())
     return answer
 
 

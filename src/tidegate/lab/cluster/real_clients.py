@@ -1,6 +1,6 @@
 """The clients of E2.1 and E2.2 on real brokers: publishers or subscribers, as a process of its own.
 
-The specification comes by standard input, the result goes to standard output, both as one line of JSON.
+The specification comes by standard input, as one line of JSON; the result goes to the file that it names.
 
 Publishers write packets to sockets, since nothing else is asked of them; subscribers are `tidegate.client.Client`,
 which follows where it is sent. Times are those of the machine's monotonic clock, which all processes share.
@@ -14,6 +14,7 @@ import socket
 import struct
 import sys
 import time
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -146,7 +147,6 @@ async def subscribe(spec: dict[str, Any]) -> dict[str, Any]:
     for number, topic in spec["topics"].items():
         await asyncio.sleep(max(0.0, topic["at"] - time.monotonic()))
         await place(number, topic)
-    print("placed", flush=True)
     await asyncio.sleep(max(0.0, spec["until"] - time.monotonic()))
     watching.cancel()
     result = {
@@ -183,7 +183,7 @@ def main() -> None:
         import uvloop
 
         result = uvloop.run(subscribe(spec))
-    print(json.dumps(result), flush=True)
+    Path(spec["result"]).write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
