@@ -57,6 +57,10 @@ class _Publisher:
         self._rest = b""
         self.sent = 0
 
+    def skip(self, seconds: float) -> None:
+        """What was due before this process had started is not sent all at once."""
+        self._due += seconds
+
     def serve(self, elapsed: float, factor: float) -> None:
         out = [self._rest]
         step = 1.0 / (self._rate * factor)
@@ -83,6 +87,9 @@ def publish(spec: dict[str, Any]) -> dict[str, Any]:
             )  # fmt: skip
             publishers.append((made, number in spec["burst"], number))
     began = spec["began"]
+    late = max(0.0, time.monotonic() - began)
+    for made, _, _ in publishers:
+        made.skip(late)
     while (now := time.monotonic()) < spec["until"]:
         for made, is_bursting, _ in publishers:
             made.serve(now - began, 2.0 if is_bursting and now >= spec["burst_at"] else 1.0)
