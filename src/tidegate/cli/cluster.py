@@ -105,12 +105,14 @@ async def _nodes(
 
     found: dict[str, dict[str, Any]] = {}
     async with Client(address, username=username, password=password) as client:
-        await client.subscribe("$SYS/cluster/#")
+        await client.subscribe("$SYS/cluster/+")
         try:
             async with asyncio.timeout(timeout):
                 async for message in client.messages:
                     value = json.loads(message.payload)
                     name = message.topic.rpartition("/")[2]
+                    if name == "balancing":
+                        continue  # no node
                     found |= value if name == "nodes" else {name: value}
                     wanted = max((node.get("nodes", 0) for node in found.values()), default=0)
                     if wanted and len(found) >= wanted:
