@@ -263,16 +263,9 @@ def present(report: dict[str, Any]) -> Presentation:
                 short="E2.1 on real brokers in namespaces: published policy acts",
             )
         )
-    for row in rows.get("E2.1 deadline", ())[:1]:
-        page.claims.append(
-            Claim(
-                text="On real brokers the default needs no action: the uplink is shared by deadline",
-                paper="–",
-                ours=f"{row['actions']} actions, {row['missed']} missed of {row['delivered']:,}, worst "
-                f"{row['worst_share_of_budget']:.0%} of its budget",
-                verdict=Verdict.HOLDS if row["actions"] == 0 and row["missed"] == 0 else Verdict.FAILS,
-            )
-        )
+    for published, ours in (("E2.1 paper", "E2.1 deadline"), ("E2.2 paper", "E2.2 deadline")):
+        if published in rows and ours in rows:
+            page.claims.append(_better(ours, rows[published][0], rows[ours][0]))
     page.tables.append(
         Table(
             title="Runs",
@@ -296,6 +289,19 @@ def present(report: dict[str, Any]) -> Presentation:
         )
     )
     return page
+
+
+def _better(name: str, theirs: dict[str, Any], ours: dict[str, Any]) -> Claim:
+    return Claim(
+        text=f"{name}: on real brokers the default misses nothing, at no more actions than the published policy",
+        paper="–",
+        ours=f"{ours['actions']} actions, {ours['missed']} missed of {ours['delivered']:,}, worst wait "
+        f"{ours['worst_share_of_budget']:.0%} of its budget; published policy {theirs['actions']}, {theirs['missed']}, "
+        f"{theirs['worst_share_of_budget']:.0%}",
+        verdict=Verdict.HOLDS
+        if ours["missed"] == 0 and ours["actions"] <= theirs["actions"]
+        else Verdict.FAILS,
+    )
 
 
 def _at(t: float | None) -> str:
