@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
             return holding.consume(self, data)
         core = self.core
         if self.read_epoch != core.index.epoch:
-            self._refresh_routes()
+            self.refresh_routes()
         routes = {} if self.session.late_until else self.routes  # the short ways hand on at once
         v5 = self.v5
         size = len(data)
@@ -440,7 +440,7 @@ class Connection(asyncio.Protocol):
                     if self.is_closing:
                         return b""
                     if self.read_epoch != core.index.epoch:
-                        self._refresh_routes()  # it subscribed, perhaps to what it publishes next
+                        self.refresh_routes()  # it subscribed, perhaps to what it publishes next
                 pos = end
             if run is not None:
                 self._forward(run, data[run_start:pos], run_count)
@@ -471,7 +471,7 @@ class Connection(asyncio.Protocol):
         self.close(CloseReason.SERVER_ERROR, ReasonCode.UNSPECIFIED_ERROR)
         return b""
 
-    def _refresh_routes(self) -> None:
+    def refresh_routes(self) -> None:
         """Subscriptions or rights changed: a connection with answers of its own forgets them."""
         self.read_epoch = self.core.index.epoch
         if self.routes is not self.core.index.routes:

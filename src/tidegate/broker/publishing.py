@@ -135,6 +135,8 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
                 _receive(session, pid)
             message = Message(topic, data[payload_at:end], qos, first & 1 == 1, properties, expires)
             core.cluster.on_message(conn, message)
+            if conn.read_epoch != core.index.epoch:
+                conn.refresh_routes()  # a session came or went, and the next message is for it
         acknowledge(conn, qos, pid, ReasonCode.SUCCESS, waits=store is not None and store.changes != changes)
         if qos == 2 and route is REPORT:
             # Nothing is handed on, so a repetition does no harm: its PUBREL is answered all the same.
