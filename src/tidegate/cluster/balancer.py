@@ -34,7 +34,7 @@ log = logging.getLogger("tidegate.cluster")
 
 REMEMBERED: Final = 10_000  # clients that were sent on; the oldest is forgotten
 RETURNED: Final = 60.0  # seconds within which a client that is back does not follow: it is served where it is
-PARALLEL: Final = 20  # hand-overs of a drain at once
+PARALLEL: Final = 50  # hand-overs of a drain at once
 SHOWN_PHASES: Final = 20  # told in $SYS
 SHOWN_QUEUES: Final = 5  # of each edge: the longest
 

@@ -17,9 +17,14 @@ HELLO: Final = "hello"  # who I am and where clients reach me
 FILTERS: Final = "filters"  # all that I subscribe to, so that what is gone is forgotten
 STATE: Final = "state"  # my load
 NODES: Final = "nodes"  # the cluster as the head sees it
+# QoS 2: they come once, and a node with a store sends them after its commit. The other node acts on them for good: had
+# the sender forgotten by a crash what it said, a session would be with nobody.
 EXACT: Final = frozenset(
-    {"tail", "install", "append", "inherit", "stray", "copy"}
-)  # they carry messages of clients
+    {
+        "adopt", "adopted", "append", "copy", "cut", "drop", "freeze", "frozen", "inherit", "install", "installed",
+        "release", "stray", "tail", "thaw",
+    }
+)  # fmt: skip
 
 
 def client_id(role: Role, name: str) -> str:
