@@ -25,6 +25,7 @@ from tidegate.cluster.local import LocalCluster, NodeProcess
 from tidegate.errors import TidegateError
 
 TOPICS = 50
+QUIET_SECONDS = 3.0  # a drain that says nothing for so long was forgotten with its head
 ROUND_SECONDS = 60.0  # of a drain with a kill, and of what is on its way after it
 VICTIMS = ("old edge", "new edge", "head", "nobody")
 CLIENT: dict[str, Any] = {
@@ -213,7 +214,9 @@ class Soak:
             plan = self._plans.get(name, {})
             if plan.get("at", 0.0) >= asked and plan["is_answered"] and plan["found"] == 0:
                 return
-            if self._drains.get(name, {}).get("state") != "running" or plan.get("at", 0.0) < asked:
+            state = self._drains.get(name, {})
+            is_running = state.get("state") == "running" and time.time() - state["at"] < QUIET_SECONDS
+            if not is_running:
                 await operator.publish("$tide/cluster/drain", name, qos=1)
             await asyncio.sleep(0.3)
 
