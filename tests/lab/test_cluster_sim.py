@@ -11,9 +11,10 @@ def test_e21_reproduces_the_published_figures(quick: Run) -> None:
     assert paper["moves"] == [[34.0, "1", 8, "b1", "b0", False]]
     assert abs(paper["drained"] - 62.0) <= 1.0
     assert (paper["actions"], paper["missed"]) == (1, 0)
-    peer = rows["peer, subscriptions"]
+    peer = rows["peer"]
     assert peer["first"] == 31.0
     assert peer["actions"] >= 2
+    assert rows["peer, topics"]["actions"] == 1
     assert [31.0, "12", 1, "b2", "b0", True] in peer["moves"]
     assert rows["deadline, fair uplink"]["drain"] <= 6.0
     assert (rows["deadline"]["actions"], rows["deadline"]["missed"]) == (0, 0)
@@ -25,16 +26,15 @@ def test_e22_the_default_misses_less_with_its_own_placement(quick: Run) -> None:
     assert [claim.verdict for claim in page.claims] == [Verdict.HOLDS]
 
 
-def test_e23_the_published_policy_beats_peer_and_the_default_beats_both(quick: Run) -> None:
+def test_e23_the_published_policy_acts_needlessly_less_than_peer_and_the_default_misses_least(quick: Run) -> None:
     report, _ = quick("e2.3")
-    rows = {row["variant"]: row for row in report["summary"]}
+    rows = {row["variant"]: row for row in report["summary"] if row["group"] == "all"}
 
     def mean(variant: str, key: str) -> float:
         return float(rows[variant][key]["mean"])
 
     assert mean("paper", "needless") < mean("peer", "needless")
-    assert mean("paper", "missed") < mean("peer", "missed")
-    assert mean("deadline", "missed") < mean("paper", "missed")
+    assert mean("deadline", "missed") < min(mean("paper", "missed"), mean("peer", "missed"))
     assert mean("deadline", "actions") <= mean("paper", "actions")
     assert report["oscillations"]["deadline"] == 0
 
