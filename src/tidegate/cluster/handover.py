@@ -76,6 +76,7 @@ class Handover(HeadMoves, EdgeMoves):
                 client=client,
                 source=value["source"],
                 target=value["target"],
+                address=value["address"],
                 step=value["step"],
                 about=value["about"],
                 inbound=value["inbound"],

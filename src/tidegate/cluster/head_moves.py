@@ -31,6 +31,7 @@ class Moving:
     client: str
     source: str
     target: str
+    address: str = ""  # where clients reach the target, for a head that starts anew and has not heard of it yet
     step: str = "freeze"
     since: float = 0.0
     session: Session | None = None
@@ -62,6 +63,8 @@ class HeadMoves(Moves):
         move = Moving(client=client, source=source, target=target, since=now, done=loop.create_future())
         assert move.done is not None
         self.moving[client] = move
+        aim = self._peer(target)
+        move.address = aim.address if aim is not None else ""
         peer = self._peer(move.source)
         local = self._node.core.sessions.get(client)
         if peer is not None and move.source != target:
@@ -259,10 +262,11 @@ class HeadMoves(Moves):
         self.owners[move.client] = peer.name
         self.moved += 1
         source = self._peer(move.source)
+        address = peer.address or (move.address if peer.name == move.target else "")
         if source is not None:
-            self._node.send(source, "release", {"client": move.client, "address": peer.address})
+            self._node.send(source, "release", {"client": move.client, "address": address})
         elif move.client in self._leaving:
-            self._send_on(move.client, peer.address)
+            self._send_on(move.client, address)
         if move.done is not None and not move.done.done():
             move.done.set_result(True)
 
@@ -317,6 +321,7 @@ class HeadMoves(Moves):
                 "step": move.step,
                 "source": move.source,
                 "target": move.target,
+                "address": move.address,
                 "about": move.about,
                 "inbound": move.inbound,
             },

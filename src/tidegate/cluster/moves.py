@@ -16,7 +16,7 @@ from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import transfer
 from tidegate.mqtt.codes import ReasonCode
-from tidegate.mqtt.properties import Property
+from tidegate.mqtt.properties import Properties, Property
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
@@ -139,11 +139,11 @@ class Moves:
         conn = self._leaving.pop(client, None)
         if conn is not None and not conn.is_closing:
             conn.session.paused = False
-            conn.close(
-                CloseReason.MOVED,
-                ReasonCode.USE_ANOTHER_SERVER,
-                properties={Property.SERVER_REFERENCE: address},
-            )
+            if address:
+                properties: Properties = {Property.SERVER_REFERENCE: address}
+                conn.close(CloseReason.MOVED, ReasonCode.USE_ANOTHER_SERVER, properties=properties)
+            else:  # nobody knows where it is now: whoever it asks next does
+                conn.close(CloseReason.MOVED, ReasonCode.SERVER_BUSY)
 
     def _end(self, session: Session) -> None:
         session.expiry = 0

@@ -124,6 +124,7 @@ class Takeover:
         for move in list(handover.moving.values()):
             if move.target == name:
                 move.target = standby.name
+                move.address = standby.address
                 handover.note(move)
             if move.source == name and move.step in BEFORE_TAIL:
                 handover.begin_again(move)
