@@ -116,10 +116,12 @@ class EdgeMoves(Moves):
             parked = {"step": "parked", "about": value["about"], "inbound": value["inbound"]}
             self._parked[client] = parked
             self._keep_record(client, parked)
+            self._node.core.index.forget_routes()
             self._when_loaded((TAIL + client,), partial(self._install, peer, client))
 
     def _install(self, peer: Peer, client: str) -> None:
         parked = self._parked.pop(client)
+        self._node.core.index.forget_routes()
         about, inbound = parked["about"], parked["inbound"]
         self._erase(client)
         session = self.install(about, self._take_parts(client), inbound)

@@ -22,13 +22,15 @@ reaches, and in sessions whose identifiers begin with `$`: they are in the store
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 
 from tidegate.broker.hooks import LINK_CLIENT
-from tidegate.broker.index import Target
+from tidegate.broker.index import Subscription, Target
 from tidegate.broker.session import Session
+from tidegate.cluster import transfer
 from tidegate.cluster.edge_moves import EdgeMoves
 from tidegate.cluster.head_moves import AT_TARGET, HeadMoves, Moving
-from tidegate.cluster.moves import MOVING, RECORD
+from tidegate.cluster.moves import MOVING, RECORD, TAIL
 from tidegate.cluster.settings import Role
 from tidegate.mqtt.topics import matches
 
@@ -39,23 +41,31 @@ class Handover(HeadMoves, EdgeMoves):
     def targets(self, link: Session, topic: str) -> list[Target]:
         """Sessions on their way that get what comes by this link: at A from the head, at the head from B."""
         found = []
-        for session in self._collecting(link):
-            wanted = [
-                each for each in session.subscriptions.values() if matches(each.topic_filter.decode(), topic)
-            ]
-            plain = tuple(each for each in wanted if not each.share)
+        for session, subscriptions in self._collecting(link):
+            plain = tuple(
+                each
+                for each in subscriptions
+                if not each.share and matches(each.topic_filter.decode(), topic)
+            )
             if plain:
                 found.append(Target(session, plain))
         return found
 
-    def _collecting(self, link: Session) -> list[Session]:
+    def _collecting(self, link: Session) -> Iterator[tuple[Session, Iterable[Subscription]]]:
         if self._node.role is Role.EDGE:
-            return list(self._frozen.values())
-        return [
-            move.session
-            for move in self.moving.values()
-            if move.step in AT_TARGET and move.session is not None and self._link(move.target) is link
-        ]
+            for session in self._frozen.values():
+                yield session, session.subscriptions.values()
+            for (
+                client,
+                parked,
+            ) in self._parked.items():  # its parts are read from disk: what comes is behind them
+                tail = self._node.core.sessions.get(TAIL + client)
+                if tail is not None:
+                    yield tail, transfer.subscriptions_of(tail, parked["about"]["subscriptions"]).values()
+            return
+        for move in self.moving.values():
+            if move.step in AT_TARGET and move.session is not None and self._link(move.target) is link:
+                yield move.session, move.session.subscriptions.values()
 
     def restored(self) -> None:
         """Go on where the node was when it went down; link sessions have what was said and not heard."""

@@ -31,7 +31,9 @@ class Moving:
     client: str
     source: str
     target: str
-    address: str = ""  # where clients reach the target, for a head that starts anew and has not heard of it yet
+    address: str = (
+        ""  # where clients reach the target, for a head that starts anew and has not heard of it yet
+    )
     step: str = "freeze"
     since: float = 0.0
     session: Session | None = None
