@@ -168,7 +168,7 @@ async def subscribe(spec: dict[str, Any]) -> dict[str, Any]:
             }
             for number, each in topics.items()
         },
-        "reconnects": sum(client.statistics()["reconnects"] for client in clients),
+        "reconnects": sum(int(client.statistics()["reconnects"]) for client in clients),
         "balancing": [
             {
                 "t": each["t"] - spec["began"],
