@@ -21,7 +21,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tidegate.broker.listener import Listener
     from tidegate.broker.session import Session
     from tidegate.broker.store.batch import Batch
+    from tidegate.broker.waiting import Waitable
     from tidegate.flow.backoff import Publisher
 
 log = logging.getLogger("tidegate.broker")
@@ -53,12 +54,6 @@ ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
 TCP_INFO_BYTES = 104  # of Linux's struct tcp_info, of which
 RTT_AT = 68  # the smoothed round-trip time in microseconds stands here
 MAX_UNSENT = 4_096  # acknowledgements and the like that wait for a full socket
-
-
-class Waitable(Protocol):
-    """A session, the store or the node: what publishers wait for while it has no room."""
-
-    waiters: dict[Connection, None] | None
 
 
 class Connection(asyncio.Protocol):

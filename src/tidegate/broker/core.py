@@ -49,6 +49,7 @@ from tidegate.broker.settings import Features, Limits, QueueFull
 from tidegate.broker.shared import SharedGroup
 from tidegate.broker.store import Store
 from tidegate.broker.views import Views
+from tidegate.broker.waiting import release
 from tidegate.flow.admission import Admitter
 from tidegate.flow.backoff import Load
 from tidegate.flow.shared import SharedPolicy
@@ -492,9 +493,7 @@ class Core:
             )
             self.pressure = pressure
         if pressure < Pressure.HOLD and self.waiters:
-            waiters, self.waiters = self.waiters, None
-            for conn in waiters:
-                self.loop.call_soon(conn.release)
+            release(self)
 
     # -- load and back-off ----------------------------------------------------------------------------------
 

@@ -209,7 +209,7 @@ def shared_run(
     step = end - pos
     last = len(data) - step
     start = pos
-    count = 0
+    count = missed = 0
     while True:
         packet = data[pos : pos + step]
         for group in groups:
@@ -220,6 +220,8 @@ def shared_run(
                     session.out.append(packet)
                 else:
                     session.wake(packet, 1)
+            else:
+                missed += 1
         pos += step
         count += 1
         if pos > last or not data.startswith(head, pos):
@@ -227,7 +229,7 @@ def shared_run(
     counters = core.counters
     counters.publish_received += count
     counters.publish_bytes_received += pos - start
-    counters.publish_sent += count * len(groups)
+    counters.publish_sent += count * len(groups) - missed
     for observer in core.publish_observers:
         observer.on_run(conn, data[start:pos], count)
     return pos, count

@@ -29,6 +29,7 @@ COUNTERS = {
     "shared_moved": "Messages that went on to another member of a shared subscription",
     "subscribe_denied": "Topic filters that were refused",
     "dropped": "Messages dropped for one session",
+    "discarded": "Messages that waited, or were not acknowledged, when their session ended",
     "expired": "Messages that expired in a queue",
     "too_large": "Messages over a client's Maximum Packet Size",
     "protocol_errors": "Connections ended for what the client sent",

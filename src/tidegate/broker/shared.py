@@ -15,6 +15,7 @@ from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from tidegate.broker.waiting import release
 from tidegate.flow.shared import ClientLoad, Member, SharedPolicy
 
 if TYPE_CHECKING:
@@ -99,8 +100,10 @@ class SharedGroup:
         self.changed()
 
     def changed(self) -> None:
-        """A member came, left, stalled or works again."""
+        """A member came, left, stalled or works again; publishers that wait for the group try again."""
         self._changes[0] += 1
+        if self.waiters is not None:
+            release(self)
         self._present, self._present_loads = [], ()  # else who left would live on here
 
     def restricted(self, members: list[Subscription]) -> SharedGroup:
@@ -131,6 +134,13 @@ class SharedGroup:
         else:
             self._present, self._present_loads = self.members, self._loads
 
+    @property
+    def offered(self) -> list[Subscription]:
+        """Those a message is offered to."""
+        if self._seen != self._changes[0]:
+            self._look()
+        return self._present
+
     def choose(self, topic: bytes, publisher: str, now: float, qos: int) -> Subscription | None:
         """The member for one message; None if nobody can take it.
 
@@ -146,8 +156,13 @@ class SharedGroup:
         session = members[start].session
         if not session.queued or session.is_full or session.is_stalled:
             found = self._walk(members, start, qos)
+            if found is None and qos and members is not self.members:
+                members, loads = self.members, self._loads
+                found = self._with_room(members, 0)
             if found is None:
-                return None
+                if not qos:
+                    return None
+                members, loads, found = self._present, self._present_loads, start
             start = found
         chosen = members[start]
         if qos and chosen.qos:
@@ -157,7 +172,7 @@ class SharedGroup:
         return chosen
 
     def _walk(self, members: list[Subscription], start: int, qos: int) -> int | None:
-        """The first from `start` on that can take it."""
+        """The first from `start` on that can take it; None if nobody has room."""
         count = len(members)
         for i in range(start, start + count):
             at = i - count if i >= count else i
@@ -169,11 +184,17 @@ class SharedGroup:
                 if member.session.conn is not None:
                     return at
             return None
+        return self._with_room(members, start)
+
+    def _with_room(self, members: list[Subscription], start: int) -> int | None:
+        """The first that can queue it; what it would not queue while it is away does not count."""
+        count = len(members)
         for i in range(start, start + count):
             at = i - count if i >= count else i
-            if not members[at].session.is_full:
+            session = members[at].session
+            if not session.is_full and (members[at].qos or session.conn is not None):
                 return at
-        return start
+        return None
 
     def view(self, now: float, limit: int) -> dict[str, Any]:
         """The group as an operator sees it; times in milliseconds. Of many members those with the most to do."""

@@ -102,6 +102,7 @@ class SysTopics:
             "tide/publish/held": counters.publish_held,
             "tide/publish/refused": counters.publish_refused,
             "tide/publish/denied": counters.publish_denied,
+            "tide/messages/discarded": counters.discarded,
             "tide/messages/expired": counters.expired,
             "tide/messages/too_large": counters.too_large,
             "tide/connects/refused": counters.connects_refused,

@@ -144,6 +144,12 @@ class ClientLoad:
             free_at if free_at > arrival else arrival  # noqa: FURB136 - half the price of max()
         ) + self.service
 
+    def owes(self, left: int, now: float) -> None:
+        """So many sent messages are not done; others were taken from it, or will never be sent."""
+        had, self.awaiting = self.awaiting, left
+        if had and not left and self.free_at > now:
+            self._correct(now)
+
     def on_done(self, now: float, count: int = 1, left: int | None = None) -> None:
         """It acknowledged `count` messages. `left`: how many it still has, where the caller knows exactly."""
         before = self.awaiting
