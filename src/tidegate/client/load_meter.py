@@ -39,6 +39,7 @@ class ReportOptions:
       than half. `speed_change`: or when the mean processing time differs by more than this share.
     - `on_change`: whether changes are reported at all; without, there are only the intervals, as in the thesis.
     - `when_idle`: report every interval, even if nothing was processed in it, as the thesis does.
+    - `manual`: nothing is measured; the application calls `Client.report_load` when it has something to say.
     """
 
     carrier: Carrier | str = Carrier.AUTO
@@ -48,6 +49,7 @@ class ReportOptions:
     speed_change: float = 0.25
     on_change: bool = True
     when_idle: bool = False
+    manual: bool = False
 
     def __post_init__(self) -> None:
         if self.carrier not in list(Carrier):

@@ -10,7 +10,7 @@ from typing import Final
 from tidegate.client.load_meter import Carrier, LoadMeter, ReportOptions
 from tidegate.client.message import Message, Receipt
 from tidegate.client.session import Session
-from tidegate.flow.load_report import LOAD_PROPERTY, LOAD_TOPIC, NEGOTIATION
+from tidegate.flow.load_report import LOAD_PROPERTY, LOAD_TOPIC, NEGOTIATION, LoadReport
 from tidegate.mqtt.packets import Connack, Publish
 from tidegate.mqtt.properties import Property
 
@@ -45,12 +45,12 @@ class LoadReports:
     def on_connected(self, connack: Connack, waiting_qos0: int) -> None:
         """`waiting_qos0` messages of an earlier connection are still in the queue."""
         self._carrier = self._agreed(connack)
-        self.is_on = self._carrier is not Carrier.OFF
+        self._is_connected = self._carrier is not Carrier.OFF
+        self.is_on = self._is_connected and not self._options.manual
         receiver = self._session.receiver
         receiver.on_acknowledged = self._on_acknowledged if self.is_on else None
-        receiver.next_report = self._for_puback if self._carrier is Carrier.PUBACK else None
+        receiver.next_report = self._for_puback if self.is_on and self._carrier is Carrier.PUBACK else None
         if self.is_on:
-            self._is_connected = True
             self._carried = waiting_qos0
             self._meter.on_connected(time.monotonic())
             if self._options.when_idle:
@@ -100,6 +100,25 @@ class LoadReports:
         if self._timer is None:
             self._schedule(self._options.min_interval)
 
+    def report(self, report: LoadReport) -> bool:
+        """Send what the application measured itself; False if the server does not want to know."""
+        if not self._is_connected:
+            return False
+        self.sent += 1
+        if self._carrier is Carrier.PING:
+            self._session.wire.send_bytes(_extended_pingreq(report))
+        elif self._carrier is Carrier.PUBLISH:
+            self._publish(report)
+        else:
+            receiver = self._session.receiver
+
+            def once() -> tuple[str, str]:
+                receiver.next_report = self._for_puback if self.is_on else None
+                return LOAD_PROPERTY, report.encode_value()
+
+            receiver.next_report = once
+        return True
+
     def ping(self) -> bytes:
         """The PINGREQ that keep alive asks for: with a report if these travel so and there was one before."""
         if self._carrier is not Carrier.PING or not self._meter.has_reported:
@@ -122,13 +141,15 @@ class LoadReports:
         if self._carrier is Carrier.PING:
             self._session.wire.send_bytes(self._pingreq(queue_length, now))
         else:
-            payload = self._meter.take_report(queue_length, now).encode_value().encode()
-            self._session.publisher.publish_qos0(Publish(topic=LOAD_TOPIC, payload=payload))
+            self._publish(self._meter.take_report(queue_length, now))
+
+    def _publish(self, report: LoadReport) -> None:
+        self._session.publisher.publish_qos0(
+            Publish(topic=LOAD_TOPIC, payload=report.encode_value().encode())
+        )
 
     def _pingreq(self, queue_length: int, now: float) -> bytes:
-        body = self._meter.take_report(queue_length, now).encode_pingreq()
-        assert len(body) < 0x80  # Four numbers; 127 bytes hold any that fit a report.
-        return bytes((0xC0, len(body))) + body
+        return _extended_pingreq(self._meter.take_report(queue_length, now))
 
     def _for_puback(self) -> tuple[str, str] | None:
         now = time.monotonic()
@@ -165,3 +186,9 @@ class LoadReports:
         """A task that ended without asking for another message has processed the one it had."""
         self._meter.forget(lambda taker: isinstance(taker, asyncio.Task) and taker.done(), now)
         self._forget_above = max(_TAKERS, 2 * self._meter.takers)
+
+
+def _extended_pingreq(report: LoadReport) -> bytes:
+    body = report.encode_pingreq()
+    assert len(body) < 0x80  # Four numbers; 127 bytes hold any that fit a report.
+    return bytes((0xC0, len(body))) + body

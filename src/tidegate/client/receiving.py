@@ -9,7 +9,7 @@ disconnected: reading stops while the application's queue is full, which bounds 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidegate.client.aliases import IncomingAliases
 from tidegate.client.message import Message, Receipt
@@ -130,6 +130,30 @@ class Receiver:
         owed = self._owed[receipt.qos]
         while owed and (answer := owed[0].answer) is not None:
             self._send(owed.popleft(), answer)
+
+    def acknowledge_many(self, receipts: Iterable[Receipt]) -> None:
+        """As `acknowledge` for each, with success; PUBACK packets leave as one piece."""
+        if self.on_acknowledged is not None or self.next_report is not None:
+            for receipt in receipts:
+                self.acknowledge(receipt)
+            return
+        connection = self.connection
+        for receipt in receipts:
+            if receipt.connection == connection and receipt.answer is None:
+                if receipt.qos == 1:
+                    receipt.answer = b"\x40\x02" + receipt.packet_identifier.to_bytes(2, "big")
+                else:
+                    self.acknowledge(receipt)
+        owed = self._owed[1]
+        ready: list[bytes] = []
+        while owed and isinstance(answer := owed[0].answer, bytes):
+            owed.popleft()
+            ready.append(answer)
+        self._inbound.unacknowledged -= len(ready)
+        if ready:
+            self._wire.send_bytes(b"".join(ready))
+        while owed and (other := owed[0].answer) is not None:  # a refusal given before, and what waited behind it
+            self._send(owed.popleft(), other)
 
     def _send(self, receipt: Receipt, answer: Puback | Pubrec | bytes) -> None:
         if receipt.qos == 1:

@@ -1,0 +1,40 @@
+"""A streaming job that is meant to be killed: `python -m bench.spark.driver URL FOLDER`.
+
+MQTT to Parquet with a checkpoint, as a user would write it. Started again with the same folder it goes on where the
+checkpoint and the spool are. It prints the number of rows it has written, and ends when standard input does.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from bench.spark.session import make_session
+
+TOPICS = "survive/#"
+
+
+def main(url: str, folder: str) -> None:
+    spark = make_session(folder, "bench.spark.survive", memory="1g")
+    query = (
+        spark.readStream.format("mqtt")
+        .option("url", url).option("topics", TOPICS).option("spool", f"{folder}/spool").option("payload", "json")
+        .schema("event_id BIGINT, seq BIGINT")
+        .load()
+        .writeStream.format("parquet")
+        .option("path", f"{folder}/rows").option("checkpointLocation", f"{folder}/checkpoint")
+        .start()
+    )  # fmt: skip
+    print("started", flush=True)
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    while not ended.wait(0.2):
+        if (error := query.exception()) is not None:
+            raise SystemExit(f"error: {error}")
+        print(sum(progress["numInputRows"] for progress in query.recentProgress), flush=True)
+    query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
