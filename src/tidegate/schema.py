@@ -184,7 +184,7 @@ MEMBER: Final = _table(
     Column(
         "kind",
         _S,
-        "state; or group (a policy begins: `detail`), join, leave, choose, sent, done, report, rtt, forget, prior",
+        "state; or group (a policy begins), join, leave, choose, sent, done, report, rtt, forget, prior, owes",
         True,
     ),
     Column("group", _S, "share name; null for events of a client whatever its groups"),
@@ -204,7 +204,7 @@ MEMBER: Final = _table(
         _I64,
         "done: messages acknowledged; report: messages it covers; state: messages of the window",
     ),
-    Column("left", _I64, "done: messages that it still has"),
+    Column("left", _I64, "done, owes: messages that it still has"),
     Column("processed", _I64, "report: total"),
     Column("m_q", _I64, "messages in its queue, as it reported"),
     Column("m_s", _I64, "messages sent since its last report"),

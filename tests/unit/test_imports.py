@@ -24,6 +24,7 @@ EVERYTHING = frozenset(
         "cluster",
         "space",
         "lake",
+        "policy",
     }
     | {"pipeline", "console", "load", "accounts", "settings", "log", "node", "sim", "testing", "lab"}
 )
@@ -42,7 +43,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "rpc": frozenset({"client", "mqtt", "flow"}),
     "cluster": frozenset({"broker", "client", "mqtt", "flow", "stats"}),
     "space": frozenset({"rpc", "client", "mqtt"}),
-    "lake": frozenset({"schema", "stats"}),
+    # lake takes what the broker records, and knows nothing else of it.
+    "lake": frozenset({"schema", "stats", "broker.recording", "broker.settings"}),
+    "policy": frozenset({"schema", "flow", "lake.arrow", "broker.settings"}),
     "pipeline": frozenset({"schema", "flow", "client"}),
     "console": frozenset({"client", "lake", "schema", "stats"}),
     "load": frozenset({"mqtt", "stats"}),
@@ -50,6 +53,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "accounts": frozenset({"mqtt", "broker.hooks", "broker.settings", "broker.connection", "broker.session"}),
     "settings": frozenset(
         {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}
+        | {"lake.settings", "policy.settings"}
     ),
     "node": EVERYTHING - {"pipeline", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),
@@ -69,6 +73,9 @@ ALLOWED: dict[str, frozenset[str]] = {
             "load",
             "net",
             "mqtt",
+            "lake",
+            "policy",
+            "schema",
         }
     ),
     "__main__": frozenset({"cli"}),

@@ -79,7 +79,7 @@ def _next_part(session: Session, epoch: int, skipped: int) -> None:
 def _count(session: Session, moved: int) -> None:
     session.core.counters.shared_moved += moved
     if moved and session.load is not None:
-        session.load.awaiting = len(session.inflight) + session.queued_messages
+        session.load.owes(len(session.inflight) + session.queued_messages)
 
 
 def _give(session: Session, delivery: Delivery) -> bool:

@@ -39,6 +39,8 @@ COUNTERS = {
     "backoff_held_seconds": "Seconds publishers were told to wait because they were too fast",
     "backoff_refused": "PUBLISH packets refused or dropped because their publisher was too fast",
     "backoff_shed": "QoS 0 messages of held publishers dropped so that their PINGREQ is answered in time",
+    # With a lake only
+    "recorder_dropped": "Rows and messages that could not be recorded",
     # With a data folder only
     "store_commits": "Transactions written to the data folder",
     "store_rows_written": "Rows written to the data folder",
@@ -105,6 +107,14 @@ class BrokerCollector(Collector):
         )
         node.add_metric([self._name, tidegate.__version__], 1)
         yield node
+        if values.get("policy_version"):
+            policy = GaugeMetricFamily(
+                "tidegate_policy",
+                "Always 1; the label names the policy snapshot in force",
+                labels=["version"],
+            )
+            policy.add_metric([values["policy_version"]], 1)
+            yield policy
         closes = CounterMetricFamily("tidegate_closes", "Connections ended, by reason", labels=["reason"])
         for reason, count in dict(values["closes"]).items():
             closes.add_metric([str(reason)], count)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, cast
 from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.handing_on import GIVEN_ON
 from tidegate.broker.message import Message
-from tidegate.flow.shared import ClientLoad
 
 if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from tidegate.broker.shared import SharedGroup
     from tidegate.broker.wills import Will
     from tidegate.flow.load_report import LoadReport
+    from tidegate.flow.shared import ClientLoad
 
 # (message, QoS, retain flag, subscription identifiers, sequence number in the store or 0)
 Delivery = tuple[Message, int, bool, tuple[int, ...], int]
@@ -317,7 +317,7 @@ class Session:
 
     def on_report(self, report: LoadReport) -> None:
         if self.load is None:
-            self.load = ClientLoad(self.core.now())
+            self.load = self.core.roster.load(self.client_id, self.core.now())
         conn = self.conn
         if conn is not None:
             rtt = conn.round_trip()
@@ -585,7 +585,8 @@ class Session:
         self.queued = self.paused = False
         if self.load is not None:
             self.load.forget(self.core.now())  # another process, perhaps on another machine
-            self.load.awaiting = len(self.inflight) + self.queued_messages
+            self.load.owes(len(self.inflight) + self.queued_messages)
+            self.core.roster.prime(self)
         if changed:
             for topic_filter in self.subscriptions.values():
                 self.core.index.invalidate(topic_filter.topic_filter)
