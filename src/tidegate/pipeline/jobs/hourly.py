@@ -1,0 +1,86 @@
+"""Raw tables to hourly aggregates, only for hours whose files are not those of the run before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate import schema
+from tidegate.pipeline import io, tables
+from tidegate.pipeline.inventory import Inventory, Issue, take_inventory
+from tidegate.pipeline.settings import PipelineSettings
+from tidegate.pipeline.transforms import hourly
+
+# Raw table: what is made of it, publish apart.
+SIMPLE: tuple[tuple[schema.Table, tuple[tuple[schema.Table, Callable[[DataFrame], DataFrame]], ...]], ...] = (
+    (schema.LOAD, ((tables.LOADS, hourly.loads),)),
+    (schema.DELIVER, ((tables.FANOUT, hourly.fanout), (tables.SUBSCRIBERS, hourly.subscribers))),
+    (schema.QUEUE, ((tables.QUEUES, hourly.queues),)),
+    (schema.MEMBER, ((tables.MEMBER_HOURS, hourly.members),)),
+    (schema.RPC, ((tables.RPC_HOPS, hourly.rpc_hops), (tables.RPC_OUTCOMES, hourly.rpc_outcomes))),
+    (schema.BEACON, ((tables.BEACONS, hourly.beacons),)),
+    (schema.CHECK, ((tables.CONTROL_HOURS, hourly.control), (tables.GATE, hourly.gate))),
+)
+
+
+def main(spark: SparkSession, settings: PipelineSettings) -> list[Issue]:
+    """Returns what is wrong with the input; `report` shows it."""
+    before = {} if settings.is_full else io.read_state(settings)
+    after = dict(before)
+    issues: list[Issue] = []
+    for table in (schema.PUBLISH, *(each for each, _ in SIMPLE)):
+        inventory = take_inventory(settings.lake, table, settings.since, settings.until)
+        issues.extend(inventory.issues)
+        now = inventory.fingerprints()
+        known = before.get(table.name, {})
+        changed = [hour for hour in inventory.hours if known.get(_name(hour)) != now[_name(hour)]]
+        issues.extend(_late(table.name, changed, known))
+        if not changed:
+            continue
+        if table is schema.PUBLISH:
+            _publish(spark, settings, inventory, changed)
+        else:
+            made = next(made for each, made in SIMPLE if each is table)
+            raw = io.read_raw(spark, settings.lake, inventory.within(changed))
+            for target, transform in made:
+                io.write_aggregate(transform(raw), settings, target)
+        after[table.name] = known | {_name(hour): now[_name(hour)] for hour in changed}
+    # Last, so that a run that fails half way is done again.
+    io.write_state(settings, after)
+    return issues
+
+
+def _publish(spark: SparkSession, settings: PipelineSettings, inventory: Inventory, changed: list[datetime]) -> None:
+    raw = io.read_raw(spark, settings.lake, inventory.within(changed))
+    traffic = hourly.traffic(raw).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        io.write_aggregate(hourly.clients(traffic), settings, tables.CLIENTS)
+        io.write_aggregate(hourly.topics(traffic), settings, tables.TOPIC_HOURS)
+        io.write_aggregate(hourly.nodes(traffic), settings, tables.NODES)
+    finally:
+        traffic.unpersist()
+    # A histogram covers some hours together, so all of those are read again.
+    width = settings.gap_hours
+    parts = {(hour.date(), hour.hour // width) for hour in changed}
+    whole = [hour for hour in inventory.hours if (hour.date(), hour.hour // width) in parts]
+    gap_rows = raw if whole == changed else io.read_raw(spark, settings.lake, inventory.within(whole))
+    io.write_aggregate(hourly.gaps(gap_rows, width), settings, tables.GAPS)
+    topics = io.read_aggregate(spark, settings, "topics")
+    wanted = hourly.topics_that_matter(topics, settings.top_topics)
+    io.write_aggregate(hourly.seconds(raw, wanted), settings, tables.SECONDS)
+
+
+def _name(hour: datetime) -> str:
+    return f"{hour:%Y-%m-%dT%H}"
+
+
+def _late(table: str, changed: list[datetime], known: dict[str, str]) -> list[Issue]:
+    """Hours that a run before had already, and that are different now."""
+    return [
+        Issue(kind="late", table=table, subject=_name(hour), count=1, detail="files came or went: computed again")
+        for hour in changed
+        if _name(hour) in known
+    ]
