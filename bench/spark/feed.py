@@ -1,6 +1,6 @@
-"""Publishes at QoS 1 as fast as the broker acknowledges: `python -m bench.spark.feed PORT MESSAGES WINDOW`.
+"""Publishes at QoS 1: `python -m bench.spark.feed PORT MESSAGES WINDOW RATE`, as fast as acknowledged if the rate is 0.
 
-A generator must not be the limit of what it measures, so this one speaks MQTT 3.1.1 over a bare socket: packets are made a
+A generator must not be the limit of what it measures, so this one speaks MQTT 5 over a bare socket: packets are made a
 thousand at a time, acknowledgements are counted by their length. Payloads are `{"event_id": n, "value": …}`, padded to 64
 bytes. When all is acknowledged it prints the seconds it took.
 """
@@ -26,24 +26,27 @@ def packets(first: int, count: int) -> bytes:
     parts = []
     for number in range(first, first + count):
         topic = f"{PREFIX}/{number % TOPICS:02d}".encode()
-        body = struct.pack("!H", len(topic)) + topic + struct.pack("!H", number % 65_535 + 1) + payload(number)
+        body = struct.pack("!H", len(topic)) + topic + struct.pack("!HB", number % 65_535 + 1, 0) + payload(number)
         parts.append(bytes((0x32, len(body))) + body)
     return b"".join(parts)
 
 
-def feed(port: int, messages: int, window: int) -> float:
+def feed(port: int, messages: int, window: int, rate: int) -> float:
     link = socket.create_connection(("127.0.0.1", port))
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     name = b"feeder"
-    body = b"\0\4MQTT\4\2\0\0" + struct.pack("!H", len(name)) + name
+    body = b"\0\4MQTT\5\2\0\0\0" + struct.pack("!H", len(name)) + name
     link.sendall(bytes((0x10, len(body))) + body)
-    if link.recv(4) != b"\x20\x02\0\0":
+    connack = link.recv(4096)
+    if connack[0] != 0x20 or connack[3] != 0:
         raise SystemExit("the broker refused the feeder")
     began = time.monotonic()
     sent = acknowledged_bytes = 0
     while acknowledged_bytes < 4 * messages:
         while sent < messages and sent - acknowledged_bytes // 4 <= window - STEP:
             count = min(STEP, messages - sent)
+            if rate and (early := began + sent / rate - time.monotonic()) > 0:
+                time.sleep(early)
             link.sendall(packets(sent, count))
             sent += count
         data = link.recv(65_536)
@@ -56,4 +59,4 @@ def feed(port: int, messages: int, window: int) -> float:
 
 
 if __name__ == "__main__":
-    print(feed(*map(int, sys.argv[1:4])))
+    print(feed(*map(int, sys.argv[1:5])))

@@ -45,18 +45,26 @@ def wait_for(query: Any, rows: int) -> None:
 
 def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
     process = psutil.Process(pid)
-    family = [process, *(process.children(recursive=True) if with_children else [])]
-    return sum(sum(each.cpu_times()[:2]) for each in family)
+    total = sum(process.cpu_times()[:2 if not with_children else 4])
+    for each in process.children(recursive=True) if with_children else ():
+        try:
+            total += sum(each.cpu_times()[:4])  # with children that have ended
+        except psutil.NoSuchProcess:
+            pass
+    return total
 
 
-def run(messages: int, window: int, broker_name: str, durable: bool, options: dict[str, str]) -> dict[str, Any]:
+def run(
+    messages: int, window: int, rate: int, broker_name: str, durable: bool, trigger: str, options: dict[str, str]
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="tidespark-") as folder, Broker(name=broker_name, durable=durable) as broker:
         spark = make_session(folder, "bench.spark.speed")
         spool = Path(folder, "spool")
         given = {"url": f"mqtt://127.0.0.1:{broker.port}", "topics": f"{PREFIX}/#", "spool": str(spool), **options}
         query = (
             spark.readStream.format("mqtt").options(**given).load()
-            .writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint").start()
+            .writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint")
+            .trigger(processingTime=trigger).start()
         )  # fmt: skip
         try:
             while not (spool / "status.json").exists() or "connected" not in (spool / "status.json").read_text():
@@ -64,21 +72,21 @@ def run(messages: int, window: int, broker_name: str, durable: bool, options: di
                     raise SystemExit(f"error: {query.exception()}")
                 time.sleep(0.05)
             warm = max(messages // 5, 1000)
-            _feed(broker.port, warm, window)
+            _feed(broker.port, warm, window, rate)
             wait_for(query, warm)
             spool_pid = json.loads((spool / "status.json").read_text())["pid"]
             pids = {"broker": broker.pid, "spool": spool_pid}
             before = {name: cpu_seconds(pid) for name, pid in pids.items()}
             spark_before = cpu_seconds(os.getpid(), with_children=True)
             began = time.monotonic()
-            fed = _feed(broker.port, messages, window)
+            fed = _feed(broker.port, messages, window, rate)
             wait_for(query, warm + messages)
             seconds = time.monotonic() - began
             cpu = {name: (cpu_seconds(pid) - before[name]) / messages * 1e6 for name, pid in pids.items()}
             # The spool and the broker are children of this process, too.
             own = (cpu_seconds(os.getpid(), with_children=True) - spark_before) / messages * 1e6
             cpu["spark"] = own - cpu["broker"] - (cpu["spool"] if _is_child(spool_pid) else 0.0)
-            rows = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+            progress = [each for each in query.recentProgress if each["numInputRows"]]
         finally:
             query.stop()
             spark.stop()
@@ -90,7 +98,9 @@ def run(messages: int, window: int, broker_name: str, durable: bool, options: di
         "seconds": round(seconds, 2),
         "feeder_seconds": round(fed, 2),
         "cpu_us_per_message": {name: round(value, 2) for name, value in cpu.items()},
-        "batches": len(rows),
+        "rate_offered": rate or None,
+        "batches": len(progress),
+        "batch_seconds": [round(each["batchDuration"] / 1000, 2) for each in progress],
         "cores": len(os.sched_getaffinity(0)),
     }
 
@@ -99,8 +109,8 @@ def _is_child(pid: int) -> bool:
     return any(child.pid == pid for child in psutil.Process().children(recursive=True))
 
 
-def _feed(port: int, messages: int, window: int) -> float:
-    command = [sys.executable, "-m", "bench.spark.feed", str(port), str(messages), str(window)]
+def _feed(port: int, messages: int, window: int, rate: int) -> float:
+    command = [sys.executable, "-m", "bench.spark.feed", *map(str, (port, messages, window, rate))]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -108,13 +118,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--window", type=int, default=5_000, help="unacknowledged messages of the feeder")
+    parser.add_argument("--rate", type=int, default=0, help="messages a second offered; 0: as fast as acknowledged")
+    parser.add_argument("--trigger", default="1 second", help="interval of micro-batches")
     parser.add_argument("--broker", choices=["tidegate", "mosquitto"], default="tidegate")
     parser.add_argument("--durable", action="store_true", help="the broker keeps the session on disk")
     parser.add_argument("--least", type=float, default=60_000, help="fail below so many messages a second")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the source")
     given = parser.parse_args()
     options = dict(each.split("=", 1) for each in given.option)
-    result = run(given.messages, given.window, given.broker, given.durable, options)
+    result = run(
+        given.messages, given.window, given.rate, given.broker, given.durable, given.trigger, options
+    )
     print(json.dumps(result, indent=1))
     return 0 if result["messages_per_second"] >= given.least else 1
 

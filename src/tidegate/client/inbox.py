@@ -38,7 +38,8 @@ class Inbox:
 
     def put_nowait(self, message: Message) -> None:
         self._messages.append(message)
-        self._wake_one()
+        if self._waiters:
+            self._wake_one()
 
     def get_nowait(self) -> Message | None:
         """The next message, or None if there is none now."""

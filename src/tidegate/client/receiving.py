@@ -26,6 +26,7 @@ class Receiver:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._acknowledge = self.acknowledge  # made once, not for every message
         self._inbound = Inbound()
         self._aliases = IncomingAliases(0)
         self.connection = 0
@@ -81,26 +82,18 @@ class Receiver:
     ) -> Message | None:
         """As `on_publish`, from the fields of a packet whose topic is known."""
         if not qos:
-            return Message(topic=topic, payload=payload, retain=retain, properties=properties)
-        receipt = Receipt(packet_identifier=packet_identifier, qos=qos, connection=self.connection)
+            return Message(topic, payload, 0, retain, False, properties)
+        receipt = Receipt(packet_identifier, qos, self.connection)
         if qos == 1:
             self._inbound.receive_qos1()
         elif not self._inbound.receive(packet_identifier):
             self._wire.send(Pubrec(packet_identifier=packet_identifier))
             return None
-        self._owed[qos].append(receipt)
-        if len(self._owed[1]) + len(self._owed[2]) > self._receive_maximum:
+        owed = self._owed
+        owed[qos].append(receipt)
+        if len(owed[1]) + len(owed[2]) > self._receive_maximum:
             self.over_receive_maximum += 1
-        return Message(
-            topic=topic,
-            payload=payload,
-            qos=qos,
-            retain=retain,
-            dup=dup,
-            properties=properties,
-            receipt=receipt,
-            acknowledge=self.acknowledge,
-        )
+        return Message(topic, payload, qos, retain, dup, properties, receipt, self._acknowledge)
 
     def on_pubrel(self, packet: Pubrel) -> None:
         is_known = self._inbound.release(packet.packet_identifier)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy
 import pyarrow as pa
 import pyarrow.json as pa_json
 
@@ -47,7 +48,7 @@ class Decoder:
         """`batch` has the columns of a segment; its first row is number `seq`."""
         if not batch.num_rows:
             return
-        numbers = pa.array(range(seq, seq + batch.num_rows), pa.int64())
+        numbers = pa.array(numpy.arange(seq, seq + batch.num_rows), pa.int64())
         if self._payload == "raw":
             yield self._columns(batch, numbers, {})
         elif self._payload == "json":
