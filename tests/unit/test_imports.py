@@ -46,7 +46,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # lake takes what the broker records, and knows nothing else of it.
     "lake": frozenset({"schema", "stats", "broker.recording", "broker.settings"}),
     "policy": frozenset({"schema", "flow", "lake.arrow", "broker.settings"}),
-    "pipeline": frozenset({"schema", "flow", "client"}),
+    "pipeline": frozenset({"schema", "flow", "client", "policy"}),
     "console": frozenset({"client", "lake", "schema", "stats"}),
     "load": frozenset({"mqtt", "stats"}),
     # accounts implements the broker's hook protocols and knows nothing else of it.

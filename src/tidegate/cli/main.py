@@ -24,6 +24,8 @@ COMMANDS = {
     "sub": "sub",
     "top": "top",
     "bench": "bench",
+    "lake": "lake",
+    "pipeline": "pipeline",
     "lab": "lab",
     "passwd": "passwd",
     "store": "store",

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.lake import generate_events as events
-from tidegate.lake.arrow import memory_schema, writer_options
+from tidegate.lake.arrow import file_metadata, memory_schema, writer_options
 from tidegate.lake.errors import LakeError
 from tidegate.lake.generate_fleet import ANOMALIES, REGULARITY_NAMES, SITES, Fleet, make_fleet
 from tidegate.lake.generate_publish import Hour, Traffic
@@ -253,8 +253,8 @@ class _Writer:
         table = TABLES[name]
         rows = len(columns["ts"])
         node_name, run = f"node-{node + 1}", f"g{self._settings.seed:x}{node + 1:02d}"
-        metadata = {META_NODE: node_name.encode(), META_RUN: run.encode(), META_LEVEL: level.encode()}
-        schema = memory_schema(table, metadata)
+        told = {META_NODE: node_name.encode(), META_RUN: run.encode(), META_LEVEL: level.encode()}
+        schema = memory_schema(table)
         zeros = pa.array(np.zeros(rows, np.int32))
         known = {
             "run": pa.DictionaryArray.from_arrays(zeros, [run]),
@@ -272,6 +272,7 @@ class _Writer:
             try:
                 with pq.ParquetWriter(pending.stream, schema, **writer_options(table)) as out:
                     out.write_table(data.slice(begin, FILE_ROWS), row_group_size=GROUP_ROWS)
+                    out.add_key_value_metadata(file_metadata(table) | told)
                 self.done.bytes += pending.tell()
                 pending.commit()
             except BaseException:

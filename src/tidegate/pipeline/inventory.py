@@ -1,8 +1,8 @@
 """The files of a lake before Spark reads them: what is there, what is fit to be read, and what is wrong with the rest.
 
-Only footers are read. They tell a truncated or foreign file, an older version, a copy of another file, and by the
-statistics of `ts` and `gap_us` whether rows lie outside their hour or clocks ran backwards. So a healthy file costs
-Spark no check per row, and an unhealthy one is named rather than failing a job or bending its result.
+Only footers are read. They tell a truncated or foreign file, an older version, a copy of another file, its level, and by
+the statistics of `ts` whether rows lie outside their hour. So a healthy file costs Spark no check per row, and an
+unhealthy one is named rather than failing a job or bending its result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tidegate.pipeline.errors import PipelineError
-from tidegate.schema import META_SCHEMA, META_TABLE, PARQUET, TEMPORARY, Table, Type, partition_start
+from tidegate.schema import META_LEVEL, META_SCHEMA, META_TABLE, PARQUET, TEMPORARY, Table, Type, partition_start
 
 THREADS: Final = 8
 HOUR: Final = timedelta(hours=1)
@@ -47,6 +47,7 @@ class LakeFile:
     rows: int
     size: int
     fingerprint: str
+    level: str = ""  # full or summary; empty: both may be in it
     is_displaced: bool = False
 
 
@@ -81,6 +82,10 @@ class Inventory:
         """The files of some hours only."""
         wanted = set(hours)
         return Inventory(self.table, [each for each in self.files if each.hour in wanted], [])
+
+    def at_level(self, level: str) -> Inventory:
+        """The files that may have rows of a level."""
+        return Inventory(self.table, [each for each in self.files if each.level in (level, "")], [])
 
     def fingerprints(self) -> dict[str, str]:
         """For each hour what it was made from: changes if a file comes, goes or differs."""
@@ -187,12 +192,11 @@ def _check(
     )
     if is_displaced:
         issues.append(issue("clock", footer.num_rows, f"rows from {first} to {last}: those outside of the hour are left out"))
-    least, _ = _range(footer, "gap_us")
-    if isinstance(least, int) and least < 0:
-        issues.append(issue("negative-gap", footer.num_rows, f"a gap of {least} µs: negative gaps are left out"))
+    level = known.get(META_LEVEL, b"").decode(errors="replace")
     file = LakeFile(
-        path=path, hour=hour, rows=footer.num_rows, size=size, fingerprint=fingerprint, is_displaced=is_displaced
-    )
+        path=path, hour=hour, rows=footer.num_rows, size=size, fingerprint=fingerprint,
+        level=level if level in ("full", "summary") else "", is_displaced=is_displaced,
+    )  # fmt: skip
     return file, issues
 
 

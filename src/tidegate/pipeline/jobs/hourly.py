@@ -54,8 +54,8 @@ def main(spark: SparkSession, settings: PipelineSettings) -> list[Issue]:
 
 
 def _publish(spark: SparkSession, settings: PipelineSettings, inventory: Inventory, changed: list[datetime]) -> None:
-    raw = io.read_raw(spark, settings.lake, inventory.within(changed))
-    traffic = hourly.traffic(raw).persist(StorageLevel.MEMORY_AND_DISK)
+    new = inventory.within(changed)
+    traffic = hourly.traffic(*_levels(spark, settings, new)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         io.write_aggregate(hourly.clients(traffic), settings, tables.CLIENTS)
         io.write_aggregate(hourly.topics(traffic), settings, tables.TOPIC_HOURS)
@@ -66,11 +66,19 @@ def _publish(spark: SparkSession, settings: PipelineSettings, inventory: Invento
     width = settings.gap_hours
     parts = {(hour.date(), hour.hour // width) for hour in changed}
     whole = [hour for hour in inventory.hours if (hour.date(), hour.hour // width) in parts]
-    gap_rows = raw if whole == changed else io.read_raw(spark, settings.lake, inventory.within(whole))
-    io.write_aggregate(hourly.gaps(gap_rows, width), settings, tables.GAPS)
+    io.write_aggregate(
+        hourly.gaps(*_levels(spark, settings, inventory.within(whole)), width), settings, tables.GAPS
+    )
     topics = io.read_aggregate(spark, settings, "topics")
     wanted = hourly.topics_that_matter(topics, settings.top_topics)
+    raw = io.read_raw(spark, settings.lake, new)
     io.write_aggregate(hourly.seconds(raw, wanted), settings, tables.SECONDS)
+
+
+def _levels(spark: SparkSession, settings: PipelineSettings, files: Inventory) -> tuple[DataFrame, DataFrame]:
+    """Rows of files at level full, and at level summary: so that no file is read by a plan that wants none of it."""
+    full = io.read_raw(spark, settings.lake, files.at_level("full"))
+    return full, io.read_raw(spark, settings.lake, files.at_level("summary"))
 
 
 def _name(hour: datetime) -> str:

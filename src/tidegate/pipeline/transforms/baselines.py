@@ -37,7 +37,7 @@ def baselines(clients: DataFrame, gaps: DataFrame, changes: DataFrame, limit_fac
         "client_id", histograms.PAIRS, histograms.quantile(0.5).alias("median_us")
     )
     spread = spread.select("client_id", "median_us", histograms.median_deviation(F.col("median_us")).alias("mad_us"))
-    relative = F.lit(MAD_TO_DEVIATION) * F.col("mad_us") / F.col("median_us")
+    relative = F.try_divide(F.lit(MAD_TO_DEVIATION) * F.col("mad_us"), F.col("median_us"))
     dispersion = F.when(F.col("median_us") > 0, F.least(F.lit(DISPERSION_MAX), relative * relative))
     return (
         rates.join(spread, "client_id", "left")

@@ -52,7 +52,7 @@ def grid(clients: DataFrame) -> DataFrame:
         .distinct()
         .select("date", "hour", (F.row_number().over(Window.orderBy("date", "hour")) - 1).alias("h"))
     )
-    squares = F.col("gaps") * F.col("gap_squares") / (F.col("gap_sum_us") * F.col("gap_sum_us")) - 1.0
+    squares = F.try_divide(F.col("gaps") * F.col("gap_squares"), F.col("gap_sum_us") * F.col("gap_sum_us")) - 1.0
     told = (F.col("gaps") >= GAPS_LEAST) & (F.col("gap_sum_us") > 0)
     seen = clients.select(
         "client_id", "date", "hour", F.col("messages").alias("n"),
@@ -129,10 +129,10 @@ def _likelihood() -> Column:
     """Twice the log likelihood ratio of two rates, before this hour and from it on, against one."""
     n1, s1 = F.col("n1"), F.col("s1")
     n2, s2 = F.col("total") - n1, F.col("shape") - s1
-    one = F.col("total") / F.col("shape")
+    one = F.try_divide(F.col("total"), F.col("shape"))
 
     def part(n: Column, s: Column) -> Column:
-        return F.when(n > 0, n * F.log(n / s / one)).otherwise(F.lit(0.0))
+        return F.when(n > 0, n * F.log(F.try_divide(n, s * one))).otherwise(F.lit(0.0))
 
     fits = (F.col("h") >= 3) & (s2 > 0) & (F.col("total") > 0)
     return F.when(fits, 2.0 * (part(n1, s1) + part(n2, s2))).otherwise(F.lit(0.0))
@@ -141,8 +141,8 @@ def _likelihood() -> Column:
 def _unrest() -> Column:
     """Squared difference of the mean variation before and after, weighted as a t test does."""
     c2 = F.col("c") - F.col("c1")
-    gap = F.col("v1") / F.col("c1") - (F.col("v") - F.col("v1")) / c2
-    return F.when((F.col("c1") >= 3) & (c2 >= 2), gap * gap * F.col("c1") * c2 / F.col("c")).otherwise(F.lit(0.0))
+    gap = F.try_divide(F.col("v1"), F.col("c1")) - F.try_divide(F.col("v") - F.col("v1"), c2)
+    return F.when((F.col("c1") >= 3) & (c2 >= 2), F.try_divide(gap * gap * F.col("c1") * c2, F.col("c"))).otherwise(F.lit(0.0))
 
 
 def _trimmed_mean(values: Column) -> Column:
@@ -169,7 +169,7 @@ def _findings(marked: DataFrame, ratio: float) -> DataFrame:
     matched = (
         by_hour.where("early IS NOT NULL AND late IS NOT NULL")
         .groupBy("client_id")
-        .agg((F.sum("late") / F.sum("early")).alias("matched"))
+        .agg(F.try_divide(F.sum("late"), F.sum("early")).alias("matched"))
     )
     sums = marked.groupBy("client_id").agg(
         *(F.first(name).alias(name) for name in ("best", "calm", "total", "shape", "hours", "v", "c", "vv", "spread")),
@@ -181,7 +181,7 @@ def _findings(marked: DataFrame, ratio: float) -> DataFrame:
         F.max(F.when(stands_out, F.col("n"))).alias("burst_n"),
         F.first(F.col("usual")).alias("usual"),
     )
-    rate1 = F.col("best.n1") / F.col("best.s1")
+    rate1 = F.try_divide(F.col("best.n1"), F.col("best.s1"))
     rate2 = (F.col("total") - F.col("best.n1")) / F.greatest(F.lit(1e-9), F.col("shape") - F.col("best.s1"))
     score = F.col("best.shift") / F.col("spread") / SHIFT
     step = F.abs(F.log((rate2 + 0.01) / (rate1 + 0.01))) / log(ratio)
@@ -190,9 +190,9 @@ def _findings(marked: DataFrame, ratio: float) -> DataFrame:
     # A burst that is over is told as one; a few loud hours must not pass for a new habit.
     burst = F.when((F.col("burst_hours") > 0) & (F.col("burst_last") < F.col("hours") - 1), F.lit(1.0)).otherwise(0.0)
     c2 = F.col("c") - F.col("calm.c1")
-    v1 = F.col("calm.v1") / F.col("calm.c1")
-    v2 = (F.col("v") - F.col("calm.v1")) / c2
-    rest = F.greatest(F.lit(1e-6), (F.col("vv") - F.col("calm.c1") * v1 * v1 - c2 * v2 * v2) / F.col("c"))
+    v1 = F.try_divide(F.col("calm.v1"), F.col("calm.c1"))
+    v2 = F.try_divide(F.col("v") - F.col("calm.v1"), c2)
+    rest = F.greatest(F.lit(1e-6), F.try_divide(F.col("vv") - F.col("calm.c1") * v1 * v1 - c2 * v2 * v2, F.col("c")))
     t = F.sqrt(F.col("calm.unrest") / F.greatest(F.lit(0.01), rest))
     unrest = F.coalesce(F.least(F.abs(v2 - v1) / IRREGULAR, t / IRREGULAR_T), F.lit(0.0))
     scored = sums.join(matched, "client_id", "left").select(

@@ -24,12 +24,12 @@ def control(hours: DataFrame, staleness: float = 5.0, alpha: float = ALPHA) -> D
         .agg(*(F.sum(name).alias(name) for name in ("checks", "lossy", "losses", "seconds")))
         .where("seconds > 0")
     )
-    loss_rate = F.col("losses") / F.col("seconds")
+    loss_rate = F.try_divide(F.col("losses"), F.col("seconds"))
     top = 2.0 * alpha * staleness / (alpha + 1.0)  # T for the wanted τ
     step = top * top * F.col("loss_rate") * (alpha * alpha - 1.0) / (2.0 * alpha * alpha)
     delta = F.greatest(F.lit(LEAST_STEP), F.least(F.lit(MOST_STEP), step))
     has_loss = F.col("loss_rate") > 0
-    t = F.sqrt(2.0 * F.col("delta") * alpha * alpha / (F.col("loss_rate") * (alpha * alpha - 1.0)))
+    t = F.sqrt(F.try_divide(2.0 * F.col("delta") * alpha * alpha, F.col("loss_rate") * (alpha * alpha - 1.0)))
     return (
         sums.withColumn("loss_rate", loss_rate)
         .withColumn("delta", delta)
@@ -37,7 +37,7 @@ def control(hours: DataFrame, staleness: float = 5.0, alpha: float = ALPHA) -> D
             "client_id", "loss_rate", (F.col("seconds") / F.col("checks")).alias("tau"),
             F.when(has_loss, t).alias("t"),
             F.when(has_loss, t * (alpha - 1.0) / (alpha * F.col("delta"))).alias("n"),
-            F.when(F.col("lossy") > 0, F.col("losses") / F.col("lossy")).alias("k"),
+            F.try_divide(F.col("losses"), F.col("lossy")).alias("k"),
             F.lit(alpha).alias("alpha"), "delta",
         )
     )  # fmt: skip

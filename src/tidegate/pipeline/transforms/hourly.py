@@ -1,7 +1,7 @@
 """Raw rows to aggregates that merge by adding: everything after this reads aggregates only.
 
-Nothing is sorted and nothing goes through a window: the broker recorded the gaps. Rows of both levels are read by one
-plan each, told apart by `window_us`, whose statistics in the footers let Spark skip the files of the other level.
+Nothing is sorted and nothing goes through a window: the broker recorded the gaps. Rows of the two levels have a plan
+each, told apart by `window_us`; `full` and `summary` may be one frame with both, or hold the files of one level.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from tidegate.schema import bin_sql
 SLOT_SECONDS = 300  # of beacons
 
 
-def traffic(publish: DataFrame) -> DataFrame:
+def traffic(full: DataFrame, summary: DataFrame) -> DataFrame:
     """By hour, node, client and topic; the tables of clients, topics and nodes are sums of it."""
-    full = publish.where("window_us = 0").select(
+    messages = full.where("window_us = 0").select(
         "date", "hour", "node", "client_id", "topic", "lost", "bytes",
         F.col("count").alias("messages"), F.col("ts").alias("first"), F.col("ts").alias("last"),
         F.expr("CASE WHEN gap_us >= 0 THEN 1L ELSE 0L END").alias("gaps"),
         F.expr("CASE WHEN gap_us >= 0 THEN CAST(gap_us AS DOUBLE) ELSE 0D END").alias("gap"),
         F.expr("CASE WHEN gap_us < 0 THEN 1L ELSE 0L END").alias("negative"),
     )  # fmt: skip
-    return _summed(full.withColumn("squares", F.col("gap") * F.col("gap")), summary_traffic(publish))
+    return _summed(messages.withColumn("squares", F.col("gap") * F.col("gap")), _windows(summary))
 
 
-def summary_traffic(publish: DataFrame) -> DataFrame:
+def _windows(summary: DataFrame) -> DataFrame:
     """The same columns from rows of windows, whose gaps are histograms."""
     pairs = F.arrays_zip("gap_bins", "gap_counts")
     zero = F.lit(0.0)
@@ -42,7 +42,7 @@ def summary_traffic(publish: DataFrame) -> DataFrame:
     counted = F.coalesce(
         F.aggregate("gap_counts", F.lit(0).cast("long"), lambda sum, each: sum + each), F.lit(0).cast("long")
     )
-    return publish.where("window_us > 0").select(
+    return summary.where("window_us > 0").select(
         "date", "hour", "node", "client_id", "topic", "lost", "bytes",
         F.col("count").alias("messages"),
         F.coalesce("first", "ts").alias("first"), F.coalesce("last", "ts").alias("last"),
@@ -51,9 +51,9 @@ def summary_traffic(publish: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def _summed(full: DataFrame, summary: DataFrame) -> DataFrame:
+def _summed(messages: DataFrame, windows: DataFrame) -> DataFrame:
     return (
-        full.unionByName(summary)
+        messages.unionByName(windows)
         .groupBy("date", "hour", "node", "client_id", "topic")
         .agg(
             F.sum("messages").alias("messages"),
@@ -96,18 +96,18 @@ def nodes(traffic: DataFrame) -> DataFrame:
     )
 
 
-def gaps(publish: DataFrame, part_hours: int) -> DataFrame:
+def gaps(full: DataFrame, summary: DataFrame, part_hours: int) -> DataFrame:
     """Histograms of gaps. A gap that ends a quiet time belongs to it like any other."""
     part = (F.col("hour") / part_hours).cast("int").alias("part")
-    full = publish.where("window_us = 0 AND gap_us >= 0").select(
+    messages = full.where("window_us = 0 AND gap_us >= 0").select(
         "date", part, "client_id", F.expr(bin_sql("gap_us")).alias("bin"), F.lit(1).cast("long").alias("count")
     )
-    summary = (
-        publish.where("window_us > 0")
+    windows = (
+        summary.where("window_us > 0")
         .select("date", part, "client_id", F.explode(F.arrays_zip("gap_bins", "gap_counts")).alias("pair"))
         .select("date", "part", "client_id", F.col("pair.gap_bins").alias("bin"), F.col("pair.gap_counts").alias("count"))
     )
-    return full.unionByName(summary).groupBy("date", "part", "client_id", "bin").agg(F.sum("count").alias("count"))
+    return messages.unionByName(windows).groupBy("date", "part", "client_id", "bin").agg(F.sum("count").alias("count"))
 
 
 def topics_that_matter(topics: DataFrame, most: int) -> DataFrame:
@@ -196,7 +196,7 @@ def members(member: DataFrame) -> DataFrame:
         F.sum(service * count).alias("service_sum"),
         F.sum(service * service * count).alias("service_squares"),
     )
-    mean = F.col("service_sum") / F.col("messages")
+    mean = F.try_divide(F.col("service_sum"), F.col("messages"))
     scatter = F.greatest(F.lit(0.0), F.col("service_squares") - F.col("messages") * mean * mean)
     return sums.withColumn("scatter", scatter)
 

@@ -54,7 +54,7 @@ def forecasts(grid: DataFrame) -> DataFrame:
         for term, factor in terms:
             sum = sum + F.coalesce(term * factor, F.lit(0.0))
             weight = weight + F.when(term.isNotNull(), F.lit(factor)).otherwise(0.0)
-        return F.when(weight > 0, sum / weight)
+        return F.try_divide(sum, weight)
 
     days = [(F.lag("n", 24 * day).over(ordered), DAY_WEIGHT ** (day - 1)) for day in range(1, DAYS)]
     days.append((F.lag("n", 168).over(ordered), WEEK_WEIGHT))
@@ -88,7 +88,7 @@ def topic_policy(topics: DataFrame, groups: DataFrame) -> DataFrame:
         .join(profile(topics), "topic", "left")
         .join(F.broadcast(groups), "topic", "left")
         .select(
-            "topic", (F.col("messages") / seconds).alias("rate"), (F.col("bytes") / seconds).alias("bytes_rate"), "profile",
+            "topic", F.try_divide(F.col("messages"), seconds).alias("rate"), F.try_divide(F.col("bytes"), seconds).alias("bytes_rate"), "profile",
             (F.col("forecast") / 3600).alias("forecast"),
             (F.greatest(F.lit(0.0), F.col("forecast") - half) / 3600).alias("forecast_low"),
             ((F.col("forecast") + half) / 3600).alias("forecast_high"),
@@ -154,7 +154,7 @@ def correlations(seconds: DataFrame, least: float = 0.7) -> DataFrame:
     own = summed.where("topic_a = topic_b")
     first = own.select("topic_a", F.col("covariance").alias("variance_a"))
     second = own.select("topic_b", F.col("covariance").alias("variance_b"))
-    rho = F.col("covariance") / F.sqrt(F.col("variance_a") * F.col("variance_b"))
+    rho = F.try_divide(F.col("covariance"), F.sqrt(F.col("variance_a") * F.col("variance_b")))
     return (
         summed.where(f"topic_a < topic_b AND seconds >= {LEAST_SECONDS}")
         .join(F.broadcast(first), "topic_a")
