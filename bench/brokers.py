@@ -43,6 +43,7 @@ class Broker:
 
     name: str
     cpu: int | None = None
+    record: str = ""  # Tidegate: record to a lake at this level
     durable: bool = False  # Tidegate: `--data`, acknowledged after the commit; Mosquitto: `persistence true`
     port: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -56,6 +57,8 @@ class Broker:
         """Return the command line, after writing what it refers to into `folder`."""
         if self.name == "tidegate":
             data = ["--data", str(folder / "data")] if self.durable else []
+            if self.record:
+                data += ["--set", f"lake.path={folder / 'lake'}", "--set", f"lake.level={self.record}"]
             return [
                 sys.executable,
                 "-m",

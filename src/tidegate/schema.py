@@ -12,7 +12,7 @@ of `COMMON`. Rows of one file have a `ts` in its hour, in no particular order.
 
 **Versions.** A column that is added says the version it came `since`; older files lack it, and readers see null. A
 column never changes its meaning or type. Files carry `tidegate.table` and `tidegate.schema` (the version) in their
-metadata. Unknown columns are ignored.
+metadata. Unknown columns are ignored. A file may lack columns that are null in all its rows, too.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ COMMON: Final = (
     Column(
         "lost",
         _I64,
-        "rows (publish: messages) of this table that the node dropped since its previous row",
-        True,
+        "rows (publish: messages) of this table that the node dropped before this row; null: none",
     ),
 )
 

@@ -23,6 +23,8 @@ TYPES: Final[Mapping[Type, pa.DataType]] = {
 }
 NAMES: Final = pa.dictionary(pa.int32(), pa.string())
 REPEATED: Final = {"publish": ("client_id", "topic")}
+FILLED_IN: Final = frozenset({"run", "node", "lost"})  # when a file is written
+RANGED: Final = frozenset({"ts", "seq", "kind"})
 # Numbers that mostly grow, or are alike: their differences take a few bits.
 DELTA: Final = frozenset({"ts", "first", "last", "seq", "gap_us", "bytes", "count"})
 
@@ -34,7 +36,7 @@ def file_metadata(table: Table) -> dict[bytes, bytes]:
 
 def arrow_schema(table: Table) -> pa.Schema:
     """The columns of a table as every file has them."""
-    return pa.schema([pa.field(column.name, TYPES[column.type]) for column in table.columns])
+    return pa.schema([pa.field(c.name, TYPES[c.type], nullable=not c.is_required) for c in table.columns])
 
 
 def memory_schema(table: Table) -> pa.Schema:
@@ -55,14 +57,21 @@ def writer_options(table: Table) -> dict[str, Any]:
         "compression_level": 1,
         "use_dictionary": [c.name for c in table.columns if c.name not in delta],
         "column_encoding": dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
-        "write_statistics": True,
+        # They cost as much as the encoding, and nothing else is ever looked for by range.
+        "write_statistics": [c.name for c in table.columns if c.name in RANGED],
         # Readers get the plain types of the table, whatever the writer had in memory.
         "store_schema": False,
     }
 
 
+def chosen(table: Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """A table with these columns only."""
+    schema = pa.schema([field for field in memory_schema(table) if field.name in columns])
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
 def complete(table: Table, columns: Mapping[str, pa.Array], rows: int) -> pa.Table:
-    """A table with all columns as `memory_schema` has them; those that are not given are null."""
-    schema = memory_schema(table)
-    arrays = [columns[f.name] if f.name in columns else pa.nulls(rows, f.type) for f in schema]
-    return pa.table(arrays, schema=schema)
+    """A table with all columns but `FILLED_IN`; those that are not given are null."""
+    fields = [field for field in memory_schema(table) if field.name not in FILLED_IN]
+    arrays = [columns[f.name] if f.name in columns else pa.nulls(rows, f.type) for f in fields]
+    return pa.table(arrays, schema=pa.schema(fields))

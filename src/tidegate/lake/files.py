@@ -41,7 +41,7 @@ class TableFiles:
             META_RUN: run.encode(),
             META_LEVEL: str(settings.level).encode(),
         }
-        self._schema = memory_schema(self.table)
+        self._schema = memory_schema(self.table)  # of the open file
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._hour = -1  # of what is pending and of the file
@@ -66,15 +66,19 @@ class TableFiles:
 
     def add(self, data: pa.Table, now: float) -> None:
         """Rows with all columns but run, node and lost, which are filled in here."""
+        span = pc.min_max(data["ts"].cast(pa.int64()))
+        first, last = span["min"].as_py() // HOUR_US, span["max"].as_py() // HOUR_US
+        if first == last:
+            self._add(data, first, now)
+            return
         hours = pc.divide(data["ts"].cast(pa.int64()), HOUR_US)
-        first, last = pc.min(hours).as_py(), pc.max(hours).as_py()
         for hour in range(first, last + 1):
-            part = data if first == last else data.filter(pc.equal(hours, hour))
+            part = data.filter(pc.equal(hours, hour))
             if part.num_rows:
                 self._add(part, hour, now)
 
     def _add(self, data: pa.Table, hour: int, now: float) -> None:
-        if hour != self._hour:
+        if hour != self._hour or (self._pending and data.schema != self._pending[0].schema):
             self.roll(now)
         if not self._pending and self._file is None:
             self._since = now
@@ -94,6 +98,9 @@ class TableFiles:
         """Complete the file: after this it is on disk, or counted as lost."""
         if self._pending:
             self._write_group(now)
+        self._complete(now)
+
+    def _complete(self, now: float) -> None:
         if self._writer is None or self._file is None:
             return
         try:
@@ -115,6 +122,11 @@ class TableFiles:
         if now < self._retry_at:
             self.lose(self._weight(data))
             return
+        names = {*data.schema.names, "run", "node"} | ({"lost"} if self._lost else set())
+        schema = pa.schema([field for field in memory_schema(self.table) if field.name in names])
+        if self._writer is not None and schema != self._schema:
+            self._complete(now)
+        self._schema = schema
         told, self._lost = self._lost, 0
         self._file_told += told
         self._file_rows += data.num_rows
@@ -136,17 +148,19 @@ class TableFiles:
 
     def _finish(self, data: pa.Table, lost: int) -> pa.Table:
         rows = data.num_rows
-        losses = np.zeros(rows, np.int64)
-        losses[0] = lost
         zeros = pa.array(np.zeros(rows, np.int32))
         data = data.unify_dictionaries()
         columns = {
-            "run": pa.DictionaryArray.from_arrays(zeros, [self._run]),
-            "node": pa.DictionaryArray.from_arrays(zeros, [self._node]),
-            "lost": pa.array(losses),
+            "run": pa.DictionaryArray.from_arrays(zeros, pa.array([self._run]), safe=False),
+            "node": pa.DictionaryArray.from_arrays(zeros, pa.array([self._node]), safe=False),
         }
-        names = self._schema.names
-        return pa.table([columns.get(n, data[n]) for n in names], schema=self._schema)
+        if lost:
+            rest = pa.nulls(rows - 1, pa.int64())
+            columns["lost"] = pa.concat_arrays([pa.array([lost], pa.int64()), rest])
+        elif "lost" in self._schema.names:
+            columns["lost"] = pa.nulls(rows, pa.int64())
+        arrays = [columns[name] if name in columns else data[name] for name in self._schema.names]
+        return pa.table(arrays, schema=self._schema)
 
     def _weight(self, data: pa.Table) -> int:
         """What its loss would be counted as."""

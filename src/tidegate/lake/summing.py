@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.broker.recording.batch import RUN_WIDTH, Level, Runs
-from tidegate.lake.arrow import TYPES, complete
+from tidegate.lake.arrow import TYPES, chosen, complete
 from tidegate.schema import BIN_EPSILON, BINS_PER_OCTAVE, DELIVER, PUBLISH, Type
 
 Floats = NDArray[np.float64]
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 MAX_RUNS = 1_000_000  # of a window that are summed up together
 MAX_DELIVERIES = 250_000  # rows of `deliver` in one window; more are counted as lost
 BINS = 4_096  # more than there are
-PART_ROWS = 262_144  # messages of level full that are turned into rows together
+PART_ROWS = 65_536  # messages of level full that are turned into rows together
 
 
 def bins_of(gap_us: Floats) -> Ints:
@@ -145,24 +145,25 @@ class Summing:
     def _expanded(self, batch: Runs, runs: Floats) -> pa.Table:
         counts = runs[1].astype(np.int64)
         rows = int(counts.sum())
-        which = np.repeat(np.arange(runs.shape[1]), counts)
         stream = self._streams[runs[0].astype(np.int64)]
-        gap = runs[4]
-        is_known = ~np.isnan(gap)
-        gap_values = pa.array(np.where(is_known, gap, 0.0).astype(np.int64)[which], mask=~is_known[which])
+        is_known = ~np.isnan(runs[4])
+        gap = np.where(is_known, runs[4], 0.0).astype(np.int64)
+        unknown = None if is_known.all() else np.repeat(~is_known, counts)
         used, places = np.unique(stream[:, 0], return_inverse=True)
         topics = np.array(self._route_topics, np.int32)[stream[:, 1]]
+        times = np.round((batch.clock + runs[3]) * 1e6).astype(np.int64)
+        clients = [self._clients[at] for at in used.tolist()]
         columns = {
-            "ts": timestamps(batch.clock + runs[3]).take(pa.array(which)),
-            "client_id": _names([self._clients[at] for at in used.tolist()], places.astype(np.int32)[which]),
-            "topic": _names(list(self._topics), topics[which]),
-            "qos": pa.array(stream[:, 2].astype(np.int16)[which]),
+            "ts": pa.array(np.repeat(times, counts)).view(TYPES[Type.TIMESTAMP]),
+            "client_id": _names(clients, np.repeat(places.astype(np.int32), counts)),
+            "topic": _names(list(self._topics), np.repeat(topics, counts)),
+            "qos": pa.array(np.repeat(stream[:, 2].astype(np.int16), counts)),
             "window_us": pa.array(np.zeros(rows, np.int64)),
             "count": pa.array(np.ones(rows, np.int64)),
-            "bytes": pa.array((runs[2].astype(np.int64) // counts)[which]),
-            "gap_us": gap_values,
+            "bytes": pa.array(np.repeat(runs[2].astype(np.int64) // counts, counts)),
+            "gap_us": pa.array(np.repeat(gap, counts), mask=unknown),
         }
-        return complete(PUBLISH, columns, rows)
+        return chosen(PUBLISH, columns)
 
     # -- windows --------------------------------------------------------------------------------------------
 
@@ -259,4 +260,4 @@ class Summing:
 
 
 def _names(names: list[str], places: NDArray[np.int32]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(names, pa.string()))
+    return pa.DictionaryArray.from_arrays(pa.array(places), pa.array(names, pa.string()), safe=False)
