@@ -26,6 +26,7 @@ COMMANDS = {
     "bench": "bench",
     "lake": "lake",
     "pipeline": "pipeline",
+    "policy": "policy",
     "lab": "lab",
     "passwd": "passwd",
     "store": "store",

@@ -135,9 +135,7 @@ class PolicyStore:
         version = _checked(version or f"{now:%Y%m%dT%H%M%S.%f}", str(self.folder))
         final = self.folder / version
         if final.exists():
-            raise PolicyError(
-                version, "there is a snapshot of this name", "choose another name"
-            )
+            raise PolicyError(version, "there is a snapshot of this name", "choose another name")
         draft = self.folder / f"{TEMPORARY}{version}.{os.getpid()}"
         entries: dict[str, FileEntry] = {}
         try:
