@@ -58,7 +58,9 @@ def write_aggregate(frame: DataFrame, settings: PipelineSettings, table: Table) 
     """Replaces the partitions that the frame has, and no other: doing it twice is doing it once."""
     names = [each.name for each in partition_fields(table)]
     out = conform(frame, table, names).repartition(*names)
-    out.write.mode("overwrite").partitionBy(*names).parquet(aggregate_path(settings, table))
+    # By option, not by configuration: in a session of somebody else the default would delete all other hours.
+    writer = out.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    writer.partitionBy(*names).parquet(aggregate_path(settings, table))
 
 
 def read_aggregate(spark: SparkSession, settings: PipelineSettings, name: str) -> DataFrame:

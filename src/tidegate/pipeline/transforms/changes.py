@@ -7,7 +7,8 @@ measured, not assumed), by running sums over one ordered pass. Three findings: t
 some hours stand out and it is over, a burst; or the rate is the same and its gaps became irregular.
 
 A client may have a rhythm of its own. So a change of the rate counts only if it shows between equal hours of the day
-as well, where both sides have some.
+as well, where both sides have some. And an hour that stands out for half of those who send to the same topic was an
+event that they all saw: a burst of the topic, not of one client.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ BURST_SCORE: Final = 60.0  # squared standard deviations of an hour that stands 
 BURST_LEAST: Final = 30.0  # messages over the usual
 RARE: Final = 5.0  # messages an hour: below it an hour must have RARE_BURST to stand out
 RARE_BURST: Final = 600.0
+COMMON_LEAST: Final = 3  # senders to one topic that stand out in the same hour,
+COMMON_SHARE: Final = 0.5  # and the share of all of them, that make it an event
 GAPS_LEAST: Final = 20  # gaps of an hour that tell how regular it was
 IRREGULAR: Final = 1.5  # difference of ln(variation² + 0.01)
 IRREGULAR_T: Final = 6.0
@@ -45,7 +48,7 @@ def cohort(topic: Column) -> Column:
 def grid(clients: DataFrame) -> DataFrame:
     """A row for each client and hour that was recorded; hours in which it was silent have 0.
 
-    Columns: client_id, cohort, h (0, 1, … without gaps), at, n, variation (null if it cannot be told).
+    Columns: client_id, topic, cohort, h (0, 1, … without gaps), at, n, variation (null if it cannot be told).
     """
     hours = (
         clients.select("date", "hour")
@@ -58,12 +61,13 @@ def grid(clients: DataFrame) -> DataFrame:
         "client_id", "date", "hour", F.col("messages").alias("n"),
         F.when(told, F.log(F.greatest(F.lit(0.0), squares) + 0.01)).alias("variation"),
     )  # fmt: skip
-    who = clients.groupBy("client_id").agg(cohort(F.max(F.struct("messages", "topic"))["topic"]).alias("cohort"))
+    who = clients.groupBy("client_id").agg(F.max(F.struct("messages", "topic"))["topic"].alias("topic"))
     return (
-        who.crossJoin(F.broadcast(hours))
+        who.withColumn("cohort", cohort(F.col("topic")))
+        .crossJoin(F.broadcast(hours))
         .join(seen, ["client_id", "date", "hour"], "left")
         .select(
-            "client_id", "cohort", "h", "hour",
+            "client_id", "topic", "cohort", "h", "hour",
             F.expr("timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + hour * 3600)").alias("at"),
             F.coalesce("n", F.lit(0)).cast("double").alias("n"), "variation",
         )
@@ -100,7 +104,7 @@ def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
     # For Poisson counts the expectation of this is 1.
     spread = (x - last_x) ** 2 / F.greatest(F.lit(1e-9), level * (1.0 / F.col("s") + 1.0 / last_s))
     rows = shaped.select(
-        "client_id", "h", "hour", "at", "n", "s", "variation", x.alias("x"),
+        "client_id", "topic", "h", "hour", "at", "n", "s", "variation", x.alias("x"),
         F.when(level > 0, spread).alias("spread"),
         F.sum("n").over(before).alias("n1"), F.sum("s").over(before).alias("s1"),
         F.sum("n").over(whole).alias("total"), F.sum("s").over(whole).alias("shape"),
@@ -121,8 +125,30 @@ def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
     judged = found.where((F.col("hours") >= LEAST_HOURS) & (F.col("total") >= LEAST_MESSAGES)).withColumn(
         "spread", F.greatest(F.lit(SPREAD_FLOOR), F.col("spread"))
     )
-    marked = rows.select("client_id", "h", "hour", "at", "n", "s", "x").join(judged, "client_id")
-    return _findings(marked, ratio)
+    marked = rows.select("client_id", "topic", "h", "hour", "at", "n", "s", "x").join(judged, "client_id")
+    return _findings(_marked(marked), ratio)
+
+
+def _marked(rows: DataFrame) -> DataFrame:
+    """Adds `stands_out`: far more than usual, and not what everybody at the topic did."""
+    expected = F.col("usual") * F.col("s")
+    over = F.col("n") - expected
+    is_rare = F.col("usual") < RARE
+    is_high = (
+        (F.col("x") > BURST_RATIO * F.col("usual"))
+        & (over * over / (F.col("spread") * F.greatest(F.lit(1.0), expected)) > BURST_SCORE)
+        & (over > F.when(is_rare, F.lit(RARE_BURST)).otherwise(F.lit(BURST_LEAST)))
+    )
+    high = rows.withColumn("is_high", is_high)
+    events = (
+        high.groupBy("topic", "h")
+        .agg(F.sum(F.col("is_high").cast("int")).alias("loud"), F.count("*").alias("senders"))
+        .where((F.col("loud") >= COMMON_LEAST) & (F.col("loud") >= COMMON_SHARE * F.col("senders")))
+        .select("topic", "h", F.lit(True).alias("is_event"))
+    )
+    return high.join(F.broadcast(events), ["topic", "h"], "left").withColumn(
+        "stands_out", F.col("is_high") & F.col("is_event").isNull()
+    )
 
 
 def _likelihood() -> Column:
@@ -154,14 +180,7 @@ def _trimmed_mean(values: Column) -> Column:
 def _findings(marked: DataFrame, ratio: float) -> DataFrame:
     """One row for each client that changed, by the strongest of the three findings."""
     is_after = F.col("h") >= F.col("best.h")
-    expected = F.col("usual") * F.col("s")
-    over = F.col("n") - expected
-    is_rare = F.col("usual") < RARE
-    stands_out = (
-        (F.col("x") > BURST_RATIO * F.col("usual"))
-        & (over * over / (F.col("spread") * F.greatest(F.lit(1.0), expected)) > BURST_SCORE)
-        & (over > F.when(is_rare, F.lit(RARE_BURST)).otherwise(F.lit(BURST_LEAST)))
-    )
+    stands_out = F.col("stands_out")
     # The hour of the day in which both sides have something, weighted alike.
     by_hour = marked.groupBy("client_id", "hour").agg(
         F.avg(F.when(~is_after, F.col("x"))).alias("early"), F.avg(F.when(is_after, F.col("x"))).alias("late")

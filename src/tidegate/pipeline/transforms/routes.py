@@ -1,59 +1,71 @@
 """The best gateway of each device (spec 4), with ageing and hysteresis, flaps and dead gateways.
 
-Slots of five minutes stand for single advertisements: their mean has a fraction of the noise, and the rule is folded
-over the slots of a device in order. A device stays with its gateway unless another is stronger by the hysteresis, or
-its own was not heard for some slots while the device was heard elsewhere.
+Advertisements of five minutes stand together, and their strength is smoothed over such slots, the more the fewer they
+were: one of them scatters by several decibels. The rule is folded over the slots of a device in order: it stays with
+its gateway unless another is stronger by the hysteresis, or its own was not heard for some slots in which others were.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-STATE = "struct<gw: string, rssi: double, silent: int, flaps: bigint, second: string>"
+ENOUGH: Final = 4.0  # advertisements in a slot that count as much as all before
+KNOWN: Final = "array<struct<gw: string, rssi: double, age: int>>"
+STATE: Final = f"struct<gw: string, flaps: bigint, known: {KNOWN}>"
 
 
 def routes(beacons: DataFrame, hysteresis: float = 5.0, age: int = 2) -> DataFrame:
-    """Rows of `schema.ROUTES`."""
+    """Rows of `schema.ROUTES`. `age`: slots without a word after which a gateway is none."""
     heard = beacons.groupBy("mac", "slot", "gw").agg(
-        (F.sum("rssi_sum") / F.sum("count")).alias("rssi"), F.max("last").alias("last")
+        (F.sum("rssi_sum") / F.sum("count")).alias("rssi"), F.sum("count").alias("count"), F.max("last").alias("last")
     )
-    # Strongest first; equal ones by name, so that the answer is one.
-    entry = F.struct((-F.col("rssi")).alias("weakness"), "gw")
+    entry = F.struct("gw", "rssi", "count")
     slots = heard.groupBy("mac", "slot").agg(F.sort_array(F.collect_list(entry)).alias("heard"), F.max("last").alias("last"))
     of_device = slots.groupBy("mac").agg(
         F.sort_array(F.collect_list(F.struct("slot", "heard"))).alias("slots"), F.max("last").alias("heard_at")
     )
-    start = F.expr(f"CAST(named_struct('gw', NULL, 'rssi', NULL, 'silent', 0, 'flaps', 0L, 'second', NULL) AS {STATE})")
+    start = F.expr(f"CAST(named_struct('gw', NULL, 'flaps', 0L, 'known', array()) AS {STATE})")
     last = F.aggregate("slots", start, lambda state, slot: _step(state, slot["heard"], hysteresis, age))
-    return of_device.withColumn("route", last).select(
-        "mac", F.col("route.gw").alias("gw"), F.col("route.rssi").alias("rssi"), "heard_at",
-        F.col("route.second").alias("second_gw"), F.col("route.flaps").alias("flaps"),
+    found = of_device.select("mac", "heard_at", last.alias("route"))
+    own = F.filter("route.known", lambda each: each["gw"] == F.col("route.gw"))
+    others = F.filter("route.known", lambda each: each["gw"] != F.col("route.gw"))
+    return found.select(
+        "mac", F.col("route.gw").alias("gw"), F.get(own, F.lit(0))["rssi"].alias("rssi"), "heard_at",
+        _strongest(others)["gw"].alias("second_gw"), F.col("route.flaps").alias("flaps"),
     )  # fmt: skip
 
 
+def _strongest(known: Column) -> Column:
+    """Equal ones by name, so that the answer is one."""
+    return F.array_max(F.transform(known, lambda each: F.struct(each["rssi"].alias("rssi"), each["gw"].alias("gw"))))
+
+
 def _step(state: Column, heard: Column, hysteresis: float, age: int) -> Column:
-    best = heard[0]
-    strength = -best["weakness"]
-    own = F.filter(heard, lambda each: each["gw"] == state["gw"])
-    is_heard = F.size(own) > 0
-    own_strength = F.when(is_heard, -F.get(own, F.lit(0))["weakness"])
-    silent = F.when(is_heard, F.lit(0)).otherwise(state["silent"] + 1)
-    leaves = (
-        state["gw"].isNull()
-        | (is_heard & (strength > own_strength + hysteresis))
-        | (~is_heard & (silent >= age))
+    def smoothed(each: Column) -> Column:
+        before = F.get(F.filter(state["known"], lambda old: old["gw"] == each["gw"]), F.lit(0))["rssi"]
+        weight = each["count"] / (each["count"] + ENOUGH)
+        now = F.coalesce(before + weight * (each["rssi"] - before), each["rssi"])
+        return F.struct(each["gw"].alias("gw"), now.alias("rssi"), F.lit(0).alias("age"))
+
+    silent = F.filter(
+        state["known"], lambda old: ~F.exists(heard, lambda each: each["gw"] == old["gw"]) & (old["age"] + 1 < age)
     )
-    gw = F.when(leaves, best["gw"]).otherwise(state["gw"])
-    others = F.filter(heard, lambda each: each["gw"] != gw)
-    found = F.struct(
-        gw.alias("gw"),
-        F.when(leaves, strength).otherwise(F.coalesce(own_strength, state["rssi"])).alias("rssi"),
-        F.when(leaves, F.lit(0)).otherwise(silent).alias("silent"),
-        (state["flaps"] + F.when(leaves & state["gw"].isNotNull(), 1).otherwise(0)).cast("long").alias("flaps"),
-        F.coalesce(F.get(others, F.lit(0))["gw"], F.when(leaves, state["gw"]).otherwise(state["second"])).alias("second"),
+    aged = F.transform(
+        silent, lambda old: F.struct(old["gw"].alias("gw"), old["rssi"].alias("rssi"), (old["age"] + 1).alias("age"))
     )
-    return found.cast(STATE)
+    known = F.concat(F.transform(heard, smoothed).cast(KNOWN), aged.cast(KNOWN))
+    best = _strongest(known)
+    own = F.get(F.filter(known, lambda each: each["gw"] == state["gw"]), F.lit(0))["rssi"]
+    leaves = state["gw"].isNull() | own.isNull() | (best["rssi"] > own + hysteresis)
+    is_flap = leaves & state["gw"].isNotNull()
+    return F.struct(
+        F.when(leaves, best["gw"]).otherwise(state["gw"]).alias("gw"),
+        (state["flaps"] + F.when(is_flap, 1).otherwise(0)).cast("long").alias("flaps"),
+        known.alias("known"),
+    ).cast(STATE)
 
 
 def gateways(beacons: DataFrame, routes: DataFrame, age: int = 2) -> DataFrame:

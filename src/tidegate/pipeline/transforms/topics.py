@@ -9,12 +9,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-DAY_WEIGHT: Final = 0.7  # of the same hour a day earlier than the last
-WEEK_WEIGHT: Final = 2.0  # of the same hour of the week before
 DAYS: Final = 7
-RECENT: Final = 4  # hours whose error corrects the level,
-RECENT_WEIGHT: Final = 0.6  # each less than the next,
-TRUST: Final = 0.8  # and not in full
+WEEK_WEIGHT: Final = 2.0  # of the same hour of the week before, beside each of the days
+RECENT: Final = 3  # hours whose median error corrects the level
+HISTORY: Final = 48  # hours that tell how large errors usually are
+MEDIAN_OF_THREE: Final = 1.57 / 3.0  # variance of a median of three over that of one
+LEVEL_MAX: Final = 1.4  # logarithm: nobody is four times what it was for long
+LATELY: Final = 0.6  # weight of an hour against the next, where no day came before
 INTERVAL: Final = 1.645  # standard deviations: nine of ten hours lie inside
 BACKTEST: Final = 72  # hours that tell how good forecasts are
 LEAST_SECONDS: Final = 600  # of which a correlation is computed
@@ -45,7 +46,8 @@ def grid(topics: DataFrame) -> DataFrame:
 def forecasts(grid: DataFrame) -> DataFrame:
     """Adds to each hour `forecast`, made of the hours before it, `naive`, the same hour of the day before, and `error`.
 
-    The same hour of earlier days, later ones counting more, times how the last hours compared with theirs.
+    The mean of the same hour of earlier days, times how the last hours compared with theirs. That level is a median, so
+    one odd hour is none, and it is shrunk (James and Stein) by how large such ratios are without any reason.
     """
     ordered = Window.partitionBy("topic").orderBy("h")
 
@@ -56,15 +58,21 @@ def forecasts(grid: DataFrame) -> DataFrame:
             weight = weight + F.when(term.isNotNull(), F.lit(factor)).otherwise(0.0)
         return F.try_divide(sum, weight)
 
-    days = [(F.lag("n", 24 * day).over(ordered), DAY_WEIGHT ** (day - 1)) for day in range(1, DAYS)]
-    days.append((F.lag("n", 168).over(ordered), WEEK_WEIGHT))
+    days = [(F.lag("n", 24 * day).over(ordered), 1.0) for day in range(1, DAYS)]
+    days.append((F.lag("n", 24 * DAYS).over(ordered), WEEK_WEIGHT))
     with_season = grid.withColumn("season", weighted(days)).withColumn("naive", F.lag("n", 24).over(ordered))
     ratio = F.log((F.col("n") + 1.0) / (F.col("season") + 1.0))
     with_ratio = with_season.withColumn("ratio", ratio)
-    recent = [(F.lag("ratio", back).over(ordered), RECENT_WEIGHT**back) for back in range(1, RECENT + 1)]
-    lately = [(F.lag("n", back).over(ordered), RECENT_WEIGHT**back) for back in range(1, RECENT + 1)]
-    level = F.exp(F.coalesce(weighted(recent), F.lit(0.0)) * TRUST)
-    forecast = F.coalesce(F.col("season") * level, weighted(lately))
+    # The mean of absolute values, times this, is a standard deviation; hours that are missing do not count.
+    usual = F.avg(F.abs("ratio")).over(ordered.rowsBetween(-HISTORY, -1)) * 1.2533
+    recent = F.array_sort(F.array(*(F.lag("ratio", back).over(ordered) for back in range(1, RECENT + 1))))
+    middle = F.when(recent[RECENT - 1].isNotNull(), recent[RECENT // 2])
+    # Half of it: following a true level late costs more than following a false one.
+    noise = 0.5 * usual * usual * MEDIAN_OF_THREE
+    shrunk = middle * F.greatest(F.lit(0.0), 1.0 - F.try_divide(noise, middle * middle))
+    level = F.greatest(F.lit(-LEVEL_MAX), F.least(F.lit(LEVEL_MAX), F.coalesce(shrunk, F.lit(0.0))))
+    lately = [(F.lag("n", back).over(ordered), LATELY**back) for back in range(1, RECENT + 1)]
+    forecast = F.coalesce(F.col("season") * F.exp(level), weighted(lately))
     made = with_ratio.withColumn("forecast", F.greatest(F.lit(0.0), forecast))
     return made.withColumn("error", F.log((F.col("n") + 1.0) / (F.col("forecast") + 1.0)))
 
