@@ -101,8 +101,8 @@ def scan(target: Target, tables: tuple[str, ...] = ()) -> Iterator[LakeFile]:
         table = relative.partition("/")[0]
         if tables and table not in tables:
             continue
-        if table == "policy" and "policy" not in TABLES:
-            continue  # snapshots may live beside the tables
+        if table == "policy" or table.startswith((TEMPORARY, ".")):
+            continue  # snapshots and notes may live beside the tables
         yield look(target, info)
 
 
@@ -183,10 +183,13 @@ def _read_metadata(found: LakeFile, parquet: pq.ParquetFile) -> None:
     found.first, found.last = _span(metadata, columns.names.index("ts") if "ts" in columns.names else -1)
     if found.hour is None:
         found.state, found.problem = State.MISPLACED, "not in a folder date=…/hour=…"
-    elif found.first is not None and found.last is not None:
-        if not found.hour <= found.first <= found.last < found.hour + HOUR:
-            found.state = State.MISPLACED
-            found.problem = f"has rows from {found.first:%Y-%m-%d %H:%M} to {found.last:%Y-%m-%d %H:%M}"
+    elif (
+        found.first is not None
+        and found.last is not None
+        and not found.hour <= found.first <= found.last < found.hour + HOUR
+    ):
+        found.state = State.MISPLACED
+        found.problem = f"has rows from {found.first:%Y-%m-%d %H:%M} to {found.last:%Y-%m-%d %H:%M}"
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:

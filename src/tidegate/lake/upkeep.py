@@ -63,9 +63,12 @@ def compact(
             _hide_and_delete(target, each.path)
             done.files += 1
             done.freed += each.size
-        elif each.state is State.GOOD and each.hour is not None:
-            if include_current or each.hour + timedelta(hours=1) + SETTLED <= now:
-                groups.setdefault((each.table, each.hour, each.node), []).append(each)
+        elif (
+            each.state is State.GOOD
+            and each.hour is not None
+            and (include_current or each.hour + timedelta(hours=1) + SETTLED <= now)
+        ):
+            groups.setdefault((each.table, each.hour, each.node), []).append(each)
     for (table, _hour, _node), group in sorted(groups.items()):
         if len(group) < least:
             continue
