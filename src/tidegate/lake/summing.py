@@ -75,6 +75,7 @@ class Summing:
         self._generation = 0
         self._last = np.full(1_024, np.nan)
         self.lost_deliveries = 0  # not yet told
+        self._latest: Runs | None = None  # batch of a window that goes on
         self._begin_window()
 
     def _begin_window(self) -> None:
@@ -88,8 +89,12 @@ class Summing:
 
     def take(self, batch: Runs) -> list[tuple[str, pa.Table]]:
         """Rows that are ready now, as (table, rows)."""
-        self._learn_names(batch)
         ready: list[tuple[str, pa.Table]] = []
+        if self._latest is not None and batch.window != self._latest.window:
+            ready += self._end_window(self._latest)
+            self._begin_window()
+        self._latest = None if batch.is_last else batch
+        self._learn_names(batch)
         if batch.numbers:
             runs = np.frombuffer(batch.numbers, np.float64).reshape(-1, RUN_WIDTH).T
             clients = self._streams[:, 0][runs[0].astype(np.int64)]

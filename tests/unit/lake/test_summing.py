@@ -30,6 +30,7 @@ def batch(runs: list[tuple[int, int, int, float]], is_first: bool = True, is_las
     return Runs(
         clock=1_000_000.0,
         numbers=numbers,
+        window=0,
         window_start=0.0,
         window_end=10.0,
         is_last=is_last,
@@ -143,3 +144,12 @@ def test_a_new_generation_of_names_forgets_the_old_arrivals() -> None:
     later.generation = 1
     [row] = [row for name, table in summing.take(later) if name == "publish" for row in table.to_pylist()]
     assert row["gap_us"] is None
+
+
+def test_a_window_whose_end_was_lost_is_summed_up_when_the_next_begins() -> None:
+    summing = Summing(Level.SUMMARY)
+    assert summing.take(batch([(0, 3, 150, 1.0)], is_last=False)) == []
+    later = batch([(0, 1, 50, 5.0)])
+    later.window, later.clients = 1, []
+    found = [row for name, table in summing.take(later) if name == "publish" for row in table.to_pylist()]
+    assert [row["count"] for row in found] == [3, 1]

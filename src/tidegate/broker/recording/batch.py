@@ -40,11 +40,13 @@ class Runs:
     """Messages in the order of arrival, neighbours of one stream together.
 
     A stream is a client, a route and a QoS, numbered from 0 in each window; the new ones come with the first batch
-    that has them. Clients are numbered for as long as `generation` stays. `is_last`: the window ends with this batch.
+    that has them. Clients are numbered for as long as `generation` stays. `is_last`: the window ends with this batch;
+    if that batch is lost, the next one is of another `window`.
     """
 
     clock: float
     numbers: array[float]
+    window: int
     window_start: float
     window_end: float
     is_last: bool

@@ -40,6 +40,7 @@ class Tap:
         self.window = min(recording.window, FULL_WINDOW) if self.is_full else recording.window
         self.now = core.now
         self._clock = time.time() - core.now()
+        self._window_number = 0
         self._window_start = core.now()
         self._runs = array("d")
         self._extend = self._runs.extend
@@ -109,6 +110,7 @@ class Tap:
     def _begin_generation(self) -> None:
         """Too many names: begin to number clients anew, with a new window."""
         self._hand_over_runs(True)
+        self._new_clients = []
         self._clients.clear()
         self._generation += 1
 
@@ -116,6 +118,7 @@ class Tap:
         batch = Runs(
             clock=self._clock,
             numbers=self._runs,
+            window=self._window_number,
             window_start=self._window_start,
             window_end=self._core.now(),
             is_last=is_last,
@@ -131,11 +134,12 @@ class Tap:
             # The names are still new to the recorder, so they stay; only the numbers are lost.
             self._lose("publish", batch.lost + int(sum(self._runs[1::RUN_WIDTH])))
             self.dropped -= batch.lost
-            is_last = False
         self._runs = array("d")
         self._extend = self._runs.extend
         if is_last:
+            self._window_number += 1
             self._window_start = self._core.now()
+            self._new_routes, self._new_streams = [], []
             self._streams = ({}, {}, {})
             self._stream_count = 0
             self._routes = {}
