@@ -21,10 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.pipeline.windows import client_gaps
 from pyspark import __version__ as spark_version
 from pyspark.sql import SparkSession
 
+from bench.pipeline.windows import client_gaps
 from tidegate import schema
 from tidegate.lake.generate import GenerateSettings, generate
 from tidegate.pipeline import io
@@ -34,8 +34,18 @@ from tidegate.pipeline.session import start
 from tidegate.pipeline.settings import PipelineSettings
 
 COLUMNS = (
-    "node", "ts", "lost", "client_id", "topic", "window_us", "count", "bytes", "first", "last", "gap_us",
-)  # fmt: skip
+    "node",
+    "ts",
+    "lost",
+    "client_id",
+    "topic",
+    "window_us",
+    "count",
+    "bytes",
+    "first",
+    "last",
+    "gap_us",
+)
 LEARNING = ("baselines", "topics", "placement", "members", "routes", "rpc", "control")
 
 
@@ -57,10 +67,15 @@ def measure(spark: SparkSession, lake: Path, rows: int, has_windows: bool) -> di
     first = seconds(scan)  # fills the page cache, and is not counted
     scans = [seconds(scan) for _ in range(3)]
     result: dict[str, Any] = {
-        "rows": inventory.rows, "bytes": sum(each.size for each in inventory.files), "generate": made,
-        "first_scan": first, "scan": sorted(scans)[1],
-    }  # fmt: skip
-    done = run(spark, settings, progress=lambda name, took: print(f"  {name:<10} {took:7.1f} s", file=sys.stderr))
+        "rows": inventory.rows,
+        "bytes": sum(each.size for each in inventory.files),
+        "generate": made,
+        "first_scan": first,
+        "scan": sorted(scans)[1],
+    }
+    done = run(
+        spark, settings, progress=lambda name, took: print(f"  {name:<10} {took:7.1f} s", file=sys.stderr)
+    )
     result["jobs"] = done.seconds
     # Again from the aggregates alone, as the first run warmed nothing up that a nightly job would have warm.
     learned = run(spark, replace(settings, is_full=False), ["hourly", *LEARNING])
@@ -91,7 +106,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, action="append", help="default: 5 and 50 million")
     parser.add_argument("--memory", default="10g")
     parser.add_argument("--no-windows", action="store_true", help="leave the slow version out")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "results" / "pipeline.json")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent.parent / "results" / "pipeline.json"
+    )
     given = parser.parse_args()
     spark = start("local[2]", memory=given.memory)
     results = []
@@ -103,9 +120,13 @@ def main() -> None:
             shutil.rmtree(lake, ignore_errors=True)
     spark.stop()
     about = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "cores": os.cpu_count(), "python": platform.python_version(),
-        "spark": spark_version, "command": " ".join(sys.argv), "results": results,
-    }  # fmt: skip
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "spark": spark_version,
+        "command": " ".join(sys.argv),
+        "results": results,
+    }
     given.out.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     print(table(results))
 

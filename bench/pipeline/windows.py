@@ -15,9 +15,11 @@ def client_gaps(publish: DataFrame) -> DataFrame:
     before = F.lag("ts").over(ordered)
     gaps = publish.select("client_id", "ts", (F.expr("unix_micros(ts)") - F.unix_micros(before)).alias("gap"))
     medians = gaps.groupBy("client_id").agg(
-        F.count("*").alias("messages"), F.min("ts").alias("first"), F.max("ts").alias("last"),
+        F.count("*").alias("messages"),
+        F.min("ts").alias("first"),
+        F.max("ts").alias("last"),
         F.percentile("gap", F.lit(0.5)).alias("median"),
-    )  # fmt: skip
+    )
     spread = (
         gaps.join(medians.select("client_id", "median"), "client_id")
         .groupBy("client_id")

@@ -1,4 +1,4 @@
-"""One made-up lake for all tests of the pipeline, and everything that was found in it. The session is `tests/conftest.py`'s."""
+"""One made-up lake for all tests of the pipeline, and everything that was found in it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three days, both levels by turns."""
     folder = tmp_path_factory.mktemp("lakes") / "lake"
     settings = GenerateSettings(
-        rows=300_000, hours=HOURS, clients=260, topics=60, devices=100, anomalies=0.1, level=GeneratedLevel.MIXED, seed=4
+        rows=300_000,
+        hours=HOURS,
+        clients=260,
+        topics=60,
+        devices=100,
+        anomalies=0.1,
+        level=GeneratedLevel.MIXED,
+        seed=4,
     )
     generate(folder, settings)
     return folder
@@ -45,12 +52,16 @@ class Found:
     def rows(self, table: Table) -> list[Row]:
         from tidegate.pipeline import io
 
-        return [row.asDict(recursive=True) for row in io.read_finding(self.spark, self.settings, table).collect()]
+        return [
+            row.asDict(recursive=True) for row in io.read_finding(self.spark, self.settings, table).collect()
+        ]
 
     def aggregates(self, name: str) -> list[Row]:
         from tidegate.pipeline import io
 
-        return [row.asDict(recursive=True) for row in io.read_aggregate(self.spark, self.settings, name).collect()]
+        return [
+            row.asDict(recursive=True) for row in io.read_aggregate(self.spark, self.settings, name).collect()
+        ]
 
 
 @pytest.fixture(scope="session")

@@ -65,7 +65,10 @@ def test_topics_and_nodes_are_the_sums_of_their_messages(found: Found, raw: Rows
         topics[(*place(row["ts"]), row["topic"])] += row["count"]
         publishers[(*place(row["ts"]), row["topic"])].add(row["client_id"])
         nodes[(*place(row["ts"]), row["node"])] += row["count"]
-    got = {(r["date"], r["hour"], r["topic"]): (r["messages"], r["publishers"]) for r in found.aggregates("topics")}
+    got = {
+        (r["date"], r["hour"], r["topic"]): (r["messages"], r["publishers"])
+        for r in found.aggregates("topics")
+    }
     assert got == {key: (count, len(publishers[key])) for key, count in topics.items()}
     assert {(r["date"], r["hour"], r["node"]): r["messages"] for r in found.aggregates("nodes")} == nodes
 
@@ -101,12 +104,17 @@ def test_loads_members_and_fan_out_are_sums(found: Found, raw: Rows) -> None:
     delivered: Counter[Any] = Counter()
     for row in raw("deliver"):
         delivered[(*place(row["ts"]), row["topic"])] += row["count"]
-    assert {(r["date"], r["hour"], r["topic"]): r["messages"] for r in found.aggregates("fanout")} == delivered
+    assert {
+        (r["date"], r["hour"], r["topic"]): r["messages"] for r in found.aggregates("fanout")
+    } == delivered
     service: Counter[Any] = Counter()
     for row in raw("member"):
         if row["count"] and row["service"]:
             service[(*place(row["ts"]), row["group"], row["client_id"])] += row["service"] * row["count"]
-    got = {(r["date"], r["hour"], r["group"], r["client_id"]): r["service_sum"] for r in found.aggregates("members")}
+    got = {
+        (r["date"], r["hour"], r["group"], r["client_id"]): r["service_sum"]
+        for r in found.aggregates("members")
+    }
     assert got == pytest.approx(service)
 
 
@@ -121,8 +129,9 @@ def test_calls_are_counted_by_hop_and_outcome(found: Found, raw: Rows) -> None:
                 hops[(*place(row["ts"]), hop, bin_of(micros))] += 1
     got = {
         (r["date"], r["hour"], r["hop"], r["bin"]): r["count"]
-        for r in found.aggregates("rpc_hops") if r["hop"] in ("gateway", "total")
-    }  # fmt: skip
+        for r in found.aggregates("rpc_hops")
+        if r["hop"] in ("gateway", "total")
+    }
     assert got == hops
     ended: Counter[Any] = Counter()
     for row in found.aggregates("rpc_outcomes"):
@@ -138,4 +147,6 @@ def test_beacons_and_checks_are_counted(found: Found, raw: Rows) -> None:
     losses: Counter[Any] = Counter()
     for row in raw("check"):
         losses[(*place(row["ts"]), row["client_id"])] += row["losses"]
-    assert {(r["date"], r["hour"], r["client_id"]): r["losses"] for r in found.aggregates("control")} == losses
+    assert {
+        (r["date"], r["hour"], r["client_id"]): r["losses"] for r in found.aggregates("control")
+    } == losses

@@ -1,4 +1,4 @@
-"""The whole pipeline over one lake: what was planted is found, twice is once, and bad input is named and bends nothing."""
+"""The whole pipeline: what was planted is found, twice is once, and bad input is named and bends nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,11 @@ def test_routes_are_right(found: Found, labels: Labels) -> None:
 
 
 def test_the_slow_member_and_the_lossy_client_are_measured(found: Found, labels: Labels) -> None:
-    service = {row["client_id"]: row["service"] for row in found.rows(schema.POLICY_MEMBERS) if row["group"] == "workers-0"}
+    service = {
+        row["client_id"]: row["service"]
+        for row in found.rows(schema.POLICY_MEMBERS)
+        if row["group"] == "workers-0"
+    }
     assert service["worker-0-2"] == pytest.approx(0.050, rel=0.05)
     assert service["worker-0-0"] == pytest.approx(0.025, rel=0.05)
     true = {each["client_id"]: each["loss_rate"] for each in labels("control")}
@@ -99,11 +103,19 @@ def test_healthy_input_has_no_issue(found: Found) -> None:
 def test_a_second_run_reads_nothing_again_and_finds_the_same(found: Found) -> None:
     from tidegate.pipeline.run import JOBS, run
 
-    tables_before = {name: sorted(map(str, found.rows(table))) for name, table in schema.POLICY_TABLES.items()}
-    stamp = {path: path.stat().st_mtime_ns for path in Path(found.settings.out_folder, "hourly").rglob("*.parquet")}
+    tables_before = {
+        name: sorted(map(str, found.rows(table))) for name, table in schema.POLICY_TABLES.items()
+    }
+    stamp = {
+        path: path.stat().st_mtime_ns for path in Path(found.settings.out_folder, "hourly").rglob("*.parquet")
+    }
     run(found.spark, found.settings, [name for name in JOBS if name != "replay"])
-    assert {path: path.stat().st_mtime_ns for path in Path(found.settings.out_folder, "hourly").rglob("*.parquet")} == stamp
-    assert {name: sorted(map(str, found.rows(table))) for name, table in schema.POLICY_TABLES.items()} == tables_before
+    assert {
+        path: path.stat().st_mtime_ns for path in Path(found.settings.out_folder, "hourly").rglob("*.parquet")
+    } == stamp
+    assert {
+        name: sorted(map(str, found.rows(table))) for name, table in schema.POLICY_TABLES.items()
+    } == tables_before
 
 
 def test_a_page_and_a_summary_are_written_that_load_nothing(found: Found, tmp_path: Path) -> None:
@@ -117,7 +129,13 @@ def test_a_page_and_a_summary_are_written_that_load_nothing(found: Found, tmp_pa
     assert "src='" not in body
     assert "<link" not in body
     text = summary.read_text(encoding="utf-8")
-    for title in ("Traffic", "Clients whose behaviour changed", "Members of shared groups", "Gateways", "Data quality"):
+    for title in (
+        "Traffic",
+        "Clients whose behaviour changed",
+        "Members of shared groups",
+        "Gateways",
+        "Data quality",
+    ):
         assert f"## {title}" in text
     assert f"{HOURS} hours" in text
 
@@ -126,7 +144,9 @@ def test_a_page_and_a_summary_are_written_that_load_nothing(found: Found, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def spoilt(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[SparkSession, PipelineSettings, int]:
+def spoilt(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[SparkSession, PipelineSettings, int]:
     """A lake with everything wrong that can be; the number is that of messages which are right."""
     from tidegate.pipeline.settings import PipelineSettings
 
@@ -149,21 +169,34 @@ def spoilt(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
     late = late.set_column(late.schema.get_field_index("gap_us"), "gap_us", pa.array(gaps, pa.int64()))
     stamps = late["ts"].cast(pa.int64()).to_pylist()
     stamps[7] -= 90 * 86_400_000_000
-    late = late.set_column(late.schema.get_field_index("ts"), "ts", pa.array(stamps).cast(pa.timestamp("us", tz="UTC")))
+    late = late.set_column(
+        late.schema.get_field_index("ts"), "ts", pa.array(stamps).cast(pa.timestamp("us", tz="UTC"))
+    )
     pq.write_table(late, hours[4])  # a negative gap and a clock that jumped
     right -= 1
     hours[5].with_name("_half.parquet.tmp").write_bytes(b"PAR1")  # being written
     return spark, PipelineSettings(lake=str(lake)), right
 
 
-def test_bad_input_is_named_and_counts_nothing_twice(spoilt: tuple[SparkSession, PipelineSettings, int]) -> None:
+def test_bad_input_is_named_and_counts_nothing_twice(
+    spoilt: tuple[SparkSession, PipelineSettings, int],
+) -> None:
     from tidegate.pipeline import io
     from tidegate.pipeline.run import run
 
     spark, settings, right = spoilt
     run(spark, settings, ["hourly", "baselines", "topics", "quality"])
     kinds = {row["kind"] for row in io.read_finding(spark, settings, tables.QUALITY).collect()}
-    assert kinds == {"truncated", "foreign", "duplicate", "unknown-columns", "older", "empty-hour", "clock", "negative-gap"}
+    assert kinds == {
+        "truncated",
+        "foreign",
+        "duplicate",
+        "unknown-columns",
+        "older",
+        "empty-hour",
+        "clock",
+        "negative-gap",
+    }
     messages = io.read_aggregate(spark, settings, "nodes").groupBy().sum("messages").first()
     assert messages is not None
     assert messages[0] == right
@@ -185,7 +218,7 @@ def test_a_late_file_is_counted_and_named(spoilt: tuple[SparkSession, PipelineSe
         return int(row[0])
 
     before = total()
-    last = sorted((Path(settings.lake) / "publish").rglob("node*.parquet"))[-1]
+    last = max((Path(settings.lake) / "publish").rglob("node*.parquet"))
     pq.write_table(pq.ParquetFile(last).read().slice(0, 10), last.with_name("late.parquet"))
     done = run(spark, settings, ["hourly"])
     assert total() == before + 10
@@ -197,11 +230,19 @@ def test_clocks_that_jump_are_noticed(frame: Callable[..., object]) -> None:
 
     seconds = [0, 10, 20, 200, 210, 214, 224]
     rows = [
-        {"node": "n", "run": "r", "ts": datetime.fromtimestamp(1_767_571_200 + at, UTC).replace(tzinfo=None), "window_us": 10_000_000}
+        {
+            "node": "n",
+            "run": "r",
+            "ts": datetime.fromtimestamp(1_767_571_200 + at, UTC).replace(tzinfo=None),
+            "window_us": 10_000_000,
+        }
         for at in seconds
-    ]  # fmt: skip
+    ]
     found = jumps(frame(rows, schema.LOAD)).orderBy("subject").collect()  # type: ignore[arg-type]
-    assert [(row.kind, row.detail.split(" s ")[0]) for row in found] == [("hole", "170.0"), ("clock-back", "6.0")]
+    assert [(row.kind, row.detail.split(" s ")[0]) for row in found] == [
+        ("hole", "170.0"),
+        ("clock-back", "6.0"),
+    ]
 
 
 def test_an_empty_lake_is_one_clear_line(spark: SparkSession, tmp_path: Path) -> None:

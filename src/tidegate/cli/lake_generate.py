@@ -10,7 +10,9 @@ import typer
 
 def command(
     lake: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the new lake.")],
-    rows: Annotated[int, typer.Option(min=1_000, help="Messages, about; at level full that many rows.")] = 1_000_000,
+    rows: Annotated[
+        int, typer.Option(min=1_000, help="Messages, about; at level full that many rows.")
+    ] = 1_000_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same lake.")] = 1,
     hours: Annotated[int, typer.Option(min=1, max=10_000, help="Hours of traffic.")] = 24,
     start: Annotated[

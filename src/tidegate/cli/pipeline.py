@@ -19,7 +19,10 @@ Lake = Annotated[
     str, typer.Option("--lake", metavar="DIR", help="Folder or address of the lake (docs/lake.md).")
 ]
 Out = Annotated[
-    str, typer.Option("--out", metavar="DIR", help="Where aggregates and findings go. Default: _pipeline in the lake.")
+    str,
+    typer.Option(
+        "--out", metavar="DIR", help="Where aggregates and findings go. Default: _pipeline in the lake."
+    ),
 ]
 Master = Annotated[
     str, typer.Option("--master", metavar="URL", help="Spark to run on: local[2], spark://host:7077, yarn, …")
@@ -44,9 +47,13 @@ def run_command(
     ] = None,
     edge: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=MBIT[,MSG/S]", help="Capacity of an edge for the placement; may be repeated."),
+        typer.Option(
+            metavar="NAME=MBIT[,MSG/S]", help="Capacity of an edge for the placement; may be repeated."
+        ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Compute hours again whose files did not change.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Compute hours again whose files did not change.")
+    ] = False,
     no_policy: Annotated[bool, typer.Option("--no-policy", help="Write no snapshot.")] = False,
 ) -> None:
     """Run all jobs and write a policy snapshot, whose version is printed. Running it again changes nothing but that.
@@ -81,7 +88,9 @@ def run_command(
     finally:
         spark.stop()
     if done.issues:
-        typer.echo(f"{len(done.issues)} things are wrong with the input: see data quality in the report", err=True)
+        typer.echo(
+            f"{len(done.issues)} things are wrong with the input: see data quality in the report", err=True
+        )
     if done.version:
         typer.echo(done.version)
 
@@ -91,7 +100,8 @@ def report_command(
     lake: Lake,
     out: Out = "",
     to: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the page goes. Default: report/ beside the findings.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the page goes. Default: report/ beside the findings."),
     ] = None,
     master: Master = "local[*]",
     memory: Memory = "4g",

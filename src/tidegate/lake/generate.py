@@ -86,7 +86,9 @@ class Generated:
     bytes: int
 
 
-def generate(lake: Path, settings: GenerateSettings, progress: Callable[[int, int], None] | None = None) -> Generated:
+def generate(
+    lake: Path, settings: GenerateSettings, progress: Callable[[int, int], None] | None = None
+) -> Generated:
     """Write a lake. Raises `LakeError` if there is one already. `progress` gets hours done and rows so far."""
     if any((lake / name).exists() for name in (*TABLES, LABELS)):
         raise LakeError(str(lake), "there is a lake already", "name an empty folder, or remove this one")
@@ -94,7 +96,9 @@ def generate(lake: Path, settings: GenerateSettings, progress: Callable[[int, in
     clients = settings.clients or int(np.clip(settings.rows // 2_500, 200, 1_000_000))
     topics = settings.topics or int(np.clip(clients // 10, 60, 20_000))
     devices = settings.devices or int(np.clip(settings.rows // 10_000, 100, 50_000))
-    fleet = make_fleet(settings.rows, settings.hours, clients, topics, settings.nodes, settings.anomalies, rng)
+    fleet = make_fleet(
+        settings.rows, settings.hours, clients, topics, settings.nodes, settings.anomalies, rng
+    )
     writer = _Writer(Target.open(lake), settings, fleet)
     store = events.Store(devices, settings.hours, rng)
     polling = events.Polling(max(4, clients // 500), rng)
@@ -172,7 +176,11 @@ class _Writer:
         key = ((window - first_window) * len(self._topics) + topic) * len(self._ids) + client
         order = np.lexsort((at, key))
         key, at, gap, client, topic, window = (each[order] for each in (key, at, gap, client, topic, window))
-        begins = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else np.zeros(0, np.int64)
+        begins = (
+            np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+            if len(key)
+            else np.zeros(0, np.int64)
+        )
         ends = np.concatenate([begins[1:], [len(key)]]).astype(np.int64)
         bins, counts, offsets = _histograms(gap, begins, ends)
         size = hour.size[mine][order].astype(np.int64)
@@ -238,9 +246,7 @@ class _Writer:
         nth = np.arange(len(row)) - np.repeat(np.cumsum(fan_out) - fan_out, fan_out)
         return {
             "ts": events.timestamps((first + key[row] // len(self._topics)) * minute_us),
-            "client_id": events.names(
-                (which[row] + nth * 13) % 64, [f"app-{n:02d}" for n in range(64)]
-            ),
+            "client_id": events.names((which[row] + nth * 13) % 64, [f"app-{n:02d}" for n in range(64)]),
             "topic": events.names(which[row], self._fleet.topics),
             "qos": pa.array(np.zeros(len(row), np.int16)),
             "window_us": pa.array(np.full(len(row), minute_us)),
@@ -287,7 +293,9 @@ def _histograms(gap: Any, begins: Any, ends: Any) -> tuple[Any, Any, Any]:
     row = np.repeat(np.arange(len(begins)), ends - begins)
     known = gap >= 0
     row, gap = row[known], gap[known]
-    bins = np.where(gap < 1, 0, 1 + np.floor(np.log2(gap.clip(1)) * BINS_PER_OCTAVE + BIN_EPSILON)).astype(np.int64)
+    bins = np.where(gap < 1, 0, 1 + np.floor(np.log2(gap.clip(1)) * BINS_PER_OCTAVE + BIN_EPSILON)).astype(
+        np.int64
+    )
     key, counts = np.unique(row * 4096 + bins, return_counts=True)
     offsets = np.searchsorted(key // 4096, np.arange(len(begins) + 1)).astype(np.int32)
     return key % 4096, counts.astype(np.int64), offsets
@@ -320,7 +328,12 @@ def _write_labels(
         "client_id": pa.array([f"kp-{n:04d}" for n in range(len(polling.loss_rate))]),
         "loss_rate": pa.array(polling.loss_rate),
     }
-    for name, columns in (("clients", clients), ("topics", topics), ("routes", store.labels()), ("control", control)):
+    for name, columns in (
+        ("clients", clients),
+        ("topics", topics),
+        ("routes", store.labels()),
+        ("control", control),
+    ):
         pq.write_table(pa.table(columns), folder / f"{name}.parquet")
     text = json.dumps(asdict(settings), default=str, indent=1)
     (folder / "settings.json").write_text(text + "\n", encoding="utf-8")

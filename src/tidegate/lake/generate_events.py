@@ -22,7 +22,9 @@ GRID: Final = 20.0  # metres between two gateways
 NOISE: Final = 4.0  # dB of a single advertisement
 HEARD: Final = -92.0  # dBm below which nothing is heard
 LOSS_EXPONENT: Final = 2.7  # indoors
-TOLERANCE_DB: Final = 5.0  # a gateway this close to the strongest is right as well: no rule with hysteresis does better
+TOLERANCE_DB: Final = (
+    5.0  # a gateway this close to the strongest is right as well: no rule with hysteresis does better
+)
 
 
 def timestamps(values: Ints) -> pa.Array:
@@ -31,7 +33,9 @@ def timestamps(values: Ints) -> pa.Array:
 
 def names(index: NDArray[Any], dictionary: list[str]) -> pa.Array:
     """Names by number, as plain strings: the writer makes the dictionary."""
-    found = pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(dictionary, pa.string()))
+    found = pa.DictionaryArray.from_arrays(
+        pa.array(index.astype(np.int32)), pa.array(dictionary, pa.string())
+    )
     return found.dictionary_decode()
 
 
@@ -50,7 +54,9 @@ class Store:
         extent = side * GRID
         self.before = rng.uniform(-GRID / 2, extent - GRID / 2, (devices, 2))
         is_moved = rng.random(devices) < 0.10
-        self.after = np.where(is_moved[:, None], rng.uniform(-GRID / 2, extent - GRID / 2, (devices, 2)), self.before)
+        self.after = np.where(
+            is_moved[:, None], rng.uniform(-GRID / 2, extent - GRID / 2, (devices, 2)), self.before
+        )
         span = hours * HOUR_US
         self.moved_us = np.where(is_moved, rng.uniform(0.2, 0.8, devices) * span, np.inf)
         dies = rng.choice(len(self.gateways), size=max(1, len(self.gateways) // 10), replace=False)
@@ -87,7 +93,13 @@ class Store:
             rssi = true + rng.normal(0.0, NOISE, len(device))
             has = rssi > HEARD
             parts.append(
-                (device[has], gateway[has], rssi[has], moment[has].astype(np.int64), np.repeat(right, heard)[has])
+                (
+                    device[has],
+                    gateway[has],
+                    rssi[has],
+                    moment[has].astype(np.int64),
+                    np.repeat(right, heard)[has],
+                )
             )
         device, gateway, rssi, moment, right = (np.concatenate(each) for each in zip(*parts, strict=True))
         order = np.argsort(moment)
@@ -112,7 +124,8 @@ class Store:
         strength = self.strength(self.hours * HOUR_US - 1)
         best = strength.max(1)
         right = [
-            [self.gateways[g] for g in np.flatnonzero(strength[d] >= best[d] - TOLERANCE_DB)] for d in range(len(self.macs))
+            [self.gateways[g] for g in np.flatnonzero(strength[d] >= best[d] - TOLERANCE_DB)]
+            for d in range(len(self.macs))
         ]
         return {
             "mac": pa.array(self.macs),
@@ -131,7 +144,9 @@ def calls(store: Store, hour_of_day: int, start_us: int, rows: int, rng: Random)
     hops = rng.lognormal(0.0, 0.5, (rows, len(HOPS_MS))) * np.asarray(HOPS_MS) * 1e3
     if hour_of_day in (18, 19):
         hops[:, 4] *= 60.0
-    moments = begin[:, None] + np.concatenate([np.zeros((rows, 1)), np.cumsum(hops, axis=1)], axis=1).astype(np.int64)
+    moments = begin[:, None] + np.concatenate([np.zeros((rows, 1)), np.cumsum(hops, axis=1)], axis=1).astype(
+        np.int64
+    )
     outcome = rng.choice(4, size=rows, p=[0.96, 0.02, 0.015, 0.005])
     is_lost = outcome == 2
     end = np.where(is_lost, begin + 60_000_000, moments[:, 6])
@@ -153,11 +168,18 @@ def calls(store: Store, hour_of_day: int, start_us: int, rows: int, rng: Random)
     for at, name in enumerate(("t_enqueued", "t_worker", "t_fwd", "t_mqtt", "t_gw", "t_bck", "t_reply")):
         # A call that timed out was published and never answered.
         values = timestamps(start_us + moments[order, at])
-        columns[name] = pa.compute.if_else(pa.array(is_lost[order] & (at >= 4)), pa.scalar(None, values.type), values)
+        columns[name] = pa.compute.if_else(
+            pa.array(is_lost[order] & (at >= 4)), pa.scalar(None, values.type), values
+        )
     return columns
 
 
-MEMBERS: Final = ((0.025, 0.2), (0.025, 0.2), (0.050, 0.4), (0.010, 0.1))  # seconds a message takes, and its spread
+MEMBERS: Final = (
+    (0.025, 0.2),
+    (0.025, 0.2),
+    (0.050, 0.4),
+    (0.010, 0.1),
+)  # seconds a message takes, and its spread
 
 
 def members(start_us: int, window_us: int, groups: int, rng: Random) -> Columns:
@@ -169,7 +191,9 @@ def members(start_us: int, window_us: int, groups: int, rng: Random) -> Columns:
     member = np.tile(np.arange(size), windows * groups)
     mean, spread = np.asarray(MEMBERS).T
     count = rng.poisson(4.0 / mean[member] / 40.0)
-    service = mean[member] * (1.0 + rng.normal(0.0, 1.0, len(member)) * spread[member] / np.sqrt(count.clip(1))).clip(0.2)
+    service = mean[member] * (
+        1.0 + rng.normal(0.0, 1.0, len(member)) * spread[member] / np.sqrt(count.clip(1))
+    ).clip(0.2)
     has = count > 0
     return {
         "ts": timestamps(start_us + window * window_us),
@@ -177,7 +201,9 @@ def members(start_us: int, window_us: int, groups: int, rng: Random) -> Columns:
         "group": names(group, [f"workers-{n}" for n in range(groups)]),
         "topic_filter": pa.array(["jobs/#"] * len(window)),
         "policy": pa.array(["earliest_finish"] * len(window)),
-        "client_id": names(group * size + member, [f"worker-{g}-{m}" for g in range(groups) for m in range(size)]),
+        "client_id": names(
+            group * size + member, [f"worker-{g}-{m}" for g in range(groups) for m in range(size)]
+        ),
         "count": pa.array(count),
         "m_q": pa.array(rng.poisson(1.0, len(window))),
         "m_s": pa.array(count),

@@ -38,7 +38,7 @@ REGULARITY: Final = (
 )
 REGULARITY_NAMES: Final = (*(name for name, _ in REGULARITY), "stutter")
 
-# What goes wrong with a device. Faulty: it speeds up, repeats itself, falls silent, loses its clock. Hostile: it floods.
+# What goes wrong. Faulty: it speeds up, repeats itself, falls silent, loses its clock. Hostile: it floods.
 NORMAL, SPEEDUP, FLOOD, REPEAT, SILENCE, CLOCK_LOST = range(6)
 ANOMALIES: Final = ("normal", "speedup", "flood", "repeat", "silence", "clock_lost")
 ANOMALY_SHARE: Final = (0.0, 0.35, 0.25, 0.15, 0.15, 0.10)
@@ -188,7 +188,7 @@ def _plant(fleet: Fleet, plain: int, hours: int, share: float, rng: Random) -> N
     fleet.factor[chosen] = factor
 
 
-def rhythm(fleet: Fleet, hour_of_day: int, day: int) -> Floats:
+def rhythm(hour_of_day: int, day: int) -> Floats:
     """Times the mean rate of each site in an hour; weekends are quieter where people work."""
     found = np.empty(len(SITES))
     is_weekend = day % 7 >= 5

@@ -88,7 +88,7 @@ class Traffic:
 
     def _segments(self, begin: float, hour_of_day: int, day: int, rng: Random) -> _Segments:
         fleet = self._fleet
-        level = rhythm(fleet, hour_of_day, day)[fleet.site]
+        level = rhythm(hour_of_day, day)[fleet.site]
         # Nobody's hours are all alike: a few per cent of its own beside the rhythm that it shares.
         level *= rng.normal(1.0, 0.02, fleet.clients).clip(0.9, 1.1)
         rate = fleet.rate * level * (1.0 + fleet.drift * begin / 86_400.0)

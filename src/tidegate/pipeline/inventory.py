@@ -1,7 +1,7 @@
 """The files of a lake before Spark reads them: what is there, what is fit to be read, and what is wrong with the rest.
 
-Only footers are read. They tell a truncated or foreign file, an older version, a copy of another file, its level, and by
-the statistics of `ts` whether rows lie outside their hour. So a healthy file costs Spark no check per row, and an
+Only footers are read. They tell a truncated or foreign file, an older version, a copy of another file, its level, and
+by the statistics of `ts` whether rows lie outside their hour. So a healthy file costs Spark no check per row, and an
 unhealthy one is named rather than failing a job or bending its result.
 """
 
@@ -19,7 +19,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tidegate.pipeline.errors import PipelineError
-from tidegate.schema import META_LEVEL, META_SCHEMA, META_TABLE, PARQUET, TEMPORARY, Table, Type, partition_start
+from tidegate.schema import (
+    META_LEVEL,
+    META_SCHEMA,
+    META_TABLE,
+    PARQUET,
+    TEMPORARY,
+    Table,
+    Type,
+    partition_start,
+)
 
 THREADS: Final = 8
 HOUR: Final = timedelta(hours=1)
@@ -93,7 +102,8 @@ class Inventory:
         for each in self.files:
             found.setdefault(f"{each.hour:%Y-%m-%dT%H}", []).append(each.fingerprint)
         return {
-            hour: hashlib.sha256("".join(sorted(parts)).encode()).hexdigest()[:16] for hour, parts in found.items()
+            hour: hashlib.sha256("".join(sorted(parts)).encode()).hexdigest()[:16]
+            for hour, parts in found.items()
         }
 
 
@@ -104,17 +114,21 @@ def open_filesystem(place: str) -> tuple[fs.FileSystem, str]:
     try:
         filesystem, path = fs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise PipelineError(f"{place}: no such file system: {error}", "use a folder, file://, s3a:// or hdfs://") from error
+        raise PipelineError(
+            f"{place}: no such file system: {error}", "use a folder, file://, s3a:// or hdfs://"
+        ) from error
     return filesystem, path.rstrip("/")
 
 
 def take_inventory(
     lake: str, table: Table, since: datetime | None = None, until: datetime | None = None
 ) -> Inventory:
-    """List and check a table. Hours outside of the time are not looked at. Raises `PipelineError` if there is no lake."""
+    """List and check a table, but no hours outside of the time. Raises `PipelineError` if there is no lake."""
     filesystem, root = open_filesystem(lake)
     if filesystem.get_file_info(root).type != fs.FileType.Directory:
-        raise PipelineError(f"{lake}: there is no such folder", "--lake names the folder that holds publish/, load/, …")
+        raise PipelineError(
+            f"{lake}: there is no such folder", "--lake names the folder that holds publish/, load/, …"
+        )
     found = Inventory(table)
     listed: list[tuple[str, datetime, int]] = []
     selector = fs.FileSelector(f"{root}/{table.name}", allow_not_found=True, recursive=True)
@@ -125,7 +139,13 @@ def take_inventory(
         hour = partition_start(inside)
         if hour is None or not info.path.endswith(PARQUET):
             found.issues.append(
-                Issue(kind="foreign", table=table.name, subject=inside, count=1, detail="not a file of a lake: passed over")
+                Issue(
+                    kind="foreign",
+                    table=table.name,
+                    subject=inside,
+                    count=1,
+                    detail="not a file of a lake: passed over",
+                )
             )
         elif (since is None or hour + HOUR > since) and (until is None or hour < until):
             listed.append((info.path, hour, info.size))
@@ -140,10 +160,13 @@ def take_inventory(
         if file.fingerprint in seen:
             found.issues.append(
                 Issue(
-                    kind="duplicate", table=table.name, subject=inside, count=file.rows,
+                    kind="duplicate",
+                    table=table.name,
+                    subject=inside,
+                    count=file.rows,
                     detail=f"a copy of {seen[file.fingerprint]}: passed over",
                 )
-            )  # fmt: skip
+            )
             continue
         seen[file.fingerprint] = inside
         found.files.append(file)
@@ -180,23 +203,38 @@ def _check(
         issues.append(issue("unknown-columns", len(unknown), f"ignored: {', '.join(unknown[:5])}"))
     version = known.get(META_SCHEMA, b"0")
     if version.isdigit() and int(version) > table.version:
-        issues.append(issue("newer", footer.num_rows, f"schema {int(version)}; this pipeline knows {table.version}"))
+        issues.append(
+            issue("newer", footer.num_rows, f"schema {int(version)}; this pipeline knows {table.version}")
+        )
     missing = [name for name in table.names if name not in schema.names]
     if missing:
         issues.append(issue("older", footer.num_rows, f"without {', '.join(missing[:5])}: read as null"))
     if footer.num_rows == 0:
         return None, issues
     first, last = _range(footer, "ts")
-    is_displaced = isinstance(first, datetime) and isinstance(last, datetime) and (
-        _utc(first) < hour or _utc(last) >= hour + HOUR
+    is_displaced = (
+        isinstance(first, datetime)
+        and isinstance(last, datetime)
+        and (_utc(first) < hour or _utc(last) >= hour + HOUR)
     )
     if is_displaced:
-        issues.append(issue("clock", footer.num_rows, f"rows from {first} to {last}: those outside of the hour are left out"))
+        issues.append(
+            issue(
+                "clock",
+                footer.num_rows,
+                f"rows from {first} to {last}: those outside of the hour are left out",
+            )
+        )
     level = known.get(META_LEVEL, b"").decode(errors="replace")
     file = LakeFile(
-        path=path, hour=hour, rows=footer.num_rows, size=size, fingerprint=fingerprint,
-        level=level if level in ("full", "summary") else "", is_displaced=is_displaced,
-    )  # fmt: skip
+        path=path,
+        hour=hour,
+        rows=footer.num_rows,
+        size=size,
+        fingerprint=fingerprint,
+        level=level if level in ("full", "summary") else "",
+        is_displaced=is_displaced,
+    )
     return file, issues
 
 

@@ -77,14 +77,20 @@ def read_aggregate(spark: SparkSession, settings: PipelineSettings, name: str) -
     return _within(frame, fields[1].name, width, settings.since, settings.until)
 
 
-def _within(frame: DataFrame, name: str, width: int, since: datetime | None, until: datetime | None) -> DataFrame:
+def _within(
+    frame: DataFrame, name: str, width: int, since: datetime | None, until: datetime | None
+) -> DataFrame:
     """Both columns are partitions, so this decides which folders are read."""
     for bound, is_from in ((since, True), (until, False)):
         if bound is None:
             continue
         place = (F.col("date"), F.col(name))
         date, number = F.lit(f"{bound:%Y-%m-%d}").cast("date"), bound.hour // width
-        same = place[1] >= number if is_from else place[1] < number + (bound.hour % width > 0 or bound.minute > 0)
+        same = (
+            place[1] >= number
+            if is_from
+            else place[1] < number + (bound.hour % width > 0 or bound.minute > 0)
+        )
         beyond = place[0] > date if is_from else place[0] < date
         frame = frame.where(beyond | ((place[0] == date) & same))
     return frame
@@ -101,9 +107,9 @@ def finding_path(settings: PipelineSettings, name: str) -> str:
 
 def write_finding(frame: DataFrame, settings: PipelineSettings, table: Table) -> None:
     """Replaces the whole table by one file: findings and policies are small."""
-    conform(frame, table).coalesce(1).write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(
-        finding_path(settings, table.name)
-    )
+    conform(frame, table).coalesce(1).write.mode("overwrite").option(
+        "partitionOverwriteMode", "static"
+    ).parquet(finding_path(settings, table.name))
 
 
 def read_finding(spark: SparkSession, settings: PipelineSettings, table: Table) -> DataFrame:

@@ -16,7 +16,18 @@ from tidegate import schema
 from tidegate.pipeline import io
 from tidegate.pipeline.errors import NothingToRead, PipelineError, UnknownJob
 from tidegate.pipeline.inventory import Issue
-from tidegate.pipeline.jobs import baselines, control, hourly, members, placement, quality, replay, routes, rpc, topics
+from tidegate.pipeline.jobs import (
+    baselines,
+    control,
+    hourly,
+    members,
+    placement,
+    quality,
+    replay,
+    routes,
+    rpc,
+    topics,
+)
 from tidegate.pipeline.settings import PipelineSettings
 
 Job = Callable[[SparkSession, PipelineSettings], object]
@@ -85,10 +96,14 @@ def _attempt(spark: SparkSession, settings: PipelineSettings, name: str, issues:
             return JOBS[name](spark, settings)
         except PySparkException as error:
             text = str(error)
-            if not is_last and ("FILE_NOT_EXIST" in text or "does not exist" in text or "FileNotFound" in text):
+            if not is_last and (
+                "FILE_NOT_EXIST" in text or "does not exist" in text or "FileNotFound" in text
+            ):
                 continue
             first = (text.strip().splitlines() or ["unknown"])[0]
-            raise PipelineError(f"job {name} failed: {first[:300]}", "tidegate pipeline report shows the data quality") from error
+            raise PipelineError(
+                f"job {name} failed: {first[:300]}", "tidegate pipeline report shows the data quality"
+            ) from error
     return None
 
 
@@ -101,11 +116,16 @@ def write_policy(spark: SparkSession, settings: PipelineSettings) -> str:
     """Write what was found as a snapshot, make it current, and give its version."""
     from tidegate.policy import PolicyStore
 
-    nodes = io.read_aggregate(spark, settings, "nodes").select(F.expr("CAST(unix_date(date) AS BIGINT) * 24 + hour").alias("h"))
+    nodes = io.read_aggregate(spark, settings, "nodes").select(
+        F.expr("CAST(unix_date(date) AS BIGINT) * 24 + hour").alias("h")
+    )
     span = nodes.agg(F.min("h").alias("low"), F.max("h").alias("high")).first()
     if span is None or span.low is None:
         raise NothingToRead(settings.lake, "publish")
-    found = {name: io.read_finding(spark, settings, table).toArrow() for name, table in schema.POLICY_TABLES.items()}
+    found = {
+        name: io.read_finding(spark, settings, table).toArrow()
+        for name, table in schema.POLICY_TABLES.items()
+    }
     store = PolicyStore(settings.policy_folder)
     manifest = store.write(
         {name: rows for name, rows in found.items() if rows.num_rows},

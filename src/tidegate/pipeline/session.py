@@ -46,10 +46,11 @@ def start(master: str = LOCAL_MASTER, *, memory: str = "4g", app: str = "tidegat
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
-    except Exception as error:  # noqa: BLE001 - whatever the gateway raises, the user needs the first line of it
+    except Exception as error:
         first = (str(error).strip().splitlines() or ["unknown"])[0]
         raise PipelineError(
-            f"Spark does not start on {master}: {first}", "Java 17 must be on the path; try --master 'local[2]'"
+            f"Spark does not start on {master}: {first}",
+            "Java 17 must be on the path; try --master 'local[2]'",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     if not is_local:

@@ -30,7 +30,9 @@ class Edge:
         except ValueError:
             edge = cls(name="", uplink_bits=0.0)
         if not edge.name or not edge.uplink_bits > 0.0 or not edge.match_rate > 0.0:
-            raise PipelineError(f"{text!r} is not an edge", "as in --edge edge-1=100 or --edge edge-1=100,50000")
+            raise PipelineError(
+                f"{text!r} is not an edge", "as in --edge edge-1=100 or --edge edge-1=100,50000"
+            )
         return edge
 
 

@@ -18,7 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from tidegate.pipeline.session import CONFIG
     from tidegate.pipeline.settings import PipelineSettings
 
-    parser = argparse.ArgumentParser(description="From a lake to a policy snapshot, whose version is printed.")
+    parser = argparse.ArgumentParser(
+        description="From a lake to a policy snapshot, whose version is printed."
+    )
     parser.add_argument("--lake", required=True)
     parser.add_argument("--out", default="")
     parser.add_argument("--policy", default="")

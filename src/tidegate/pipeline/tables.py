@@ -142,7 +142,12 @@ MEMBER_HOURS: Final = Table(
         Column("messages", _I64, "", True),
         Column("service_sum", _F, "seconds × messages", True),
         Column("service_squares", _F, "seconds² × messages", True),
-        Column("scatter", _F, "Σ messages × (window's mean − hour's mean)²: variance of one message × windows", True),
+        Column(
+            "scatter",
+            _F,
+            "Σ messages × (window's mean − hour's mean)²: variance of one message × windows",
+            True,
+        ),
     ),
     key=("group", "client_id"),
 )
@@ -213,13 +218,26 @@ GATE: Final = Table(
 AGGREGATES: Final[Mapping[str, Table]] = {
     table.name: table
     for table in (
-        CLIENTS, TOPIC_HOURS, NODES, LOADS, GAPS, SECONDS, FANOUT, SUBSCRIBERS, QUEUES, MEMBER_HOURS,
-        RPC_HOPS, RPC_OUTCOMES, BEACONS, CONTROL_HOURS, GATE,
+        CLIENTS,
+        TOPIC_HOURS,
+        NODES,
+        LOADS,
+        GAPS,
+        SECONDS,
+        FANOUT,
+        SUBSCRIBERS,
+        QUEUES,
+        MEMBER_HOURS,
+        RPC_HOPS,
+        RPC_OUTCOMES,
+        BEACONS,
+        CONTROL_HOURS,
+        GATE,
     )
-}  # fmt: skip
+}
 """Tables below `<out>/hourly/`."""
 
-# -- findings: written whole by each run below `<out>/findings/` ---------------------------------------------------------
+# -- findings: written whole by each run below `<out>/findings/` ---------------------------------------------
 
 CHANGES: Final = Table(
     "changes",

@@ -60,7 +60,11 @@ def test_files_have_the_columns_of_their_table(lake: Path) -> None:
 
 
 def test_a_gap_is_the_time_since_the_clients_message_before(lake: Path) -> None:
-    rows = rows_of(lake, "publish").select(["client_id", "ts", "gap_us"]).sort_by([("client_id", "ascending"), ("ts", "ascending")])
+    rows = (
+        rows_of(lake, "publish")
+        .select(["client_id", "ts", "gap_us"])
+        .sort_by([("client_id", "ascending"), ("ts", "ascending")])
+    )
     clients = rows["client_id"].to_pylist()
     stamps = rows["ts"].cast(pa.int64()).to_pylist()
     gaps = rows["gap_us"].to_pylist()
@@ -75,9 +79,12 @@ def test_summaries_are_the_sums_of_the_messages(lake: Path, tmp_path: Path) -> N
     bins: dict[tuple[str, str, int], dict[int, int]] = {}
     full = rows_of(lake, "publish")
     for client, topic, ts, size, gap in zip(
-        *(full[name].to_pylist() for name in ("client_id", "topic")), full["ts"].cast(pa.int64()).to_pylist(),
-        full["bytes"].to_pylist(), full["gap_us"].to_pylist(), strict=True,
-    ):  # fmt: skip
+        *(full[name].to_pylist() for name in ("client_id", "topic")),
+        full["ts"].cast(pa.int64()).to_pylist(),
+        full["bytes"].to_pylist(),
+        full["gap_us"].to_pylist(),
+        strict=True,
+    ):
         key = (client, topic, ts // 10_000_000)
         sums = expected.setdefault(key, [0, 0])
         sums[0] += 1
@@ -118,7 +125,9 @@ def test_labels_of_routes_name_a_gateway_that_lives(lake: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"rows": 10}, {"hours": 0}, {"anomalies": 0.9}])
-def test_settings_that_make_no_sense_are_refused_with_a_hint(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_settings_that_make_no_sense_are_refused_with_a_hint(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
     with pytest.raises(LakeError) as caught:
         make(tmp_path / "none", **changes)
     assert caught.value.hint

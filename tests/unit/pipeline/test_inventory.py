@@ -77,7 +77,12 @@ def test_a_file_without_a_column_of_the_first_version_is_foreign(lake: Path) -> 
 
 
 def test_a_column_of_another_type_is_foreign(lake: Path) -> None:
-    rewrite(files(lake)[0], lambda data: data.set_column(data.schema.get_field_index("bytes"), "bytes", data["bytes"].cast(pa.string())))
+    rewrite(
+        files(lake)[0],
+        lambda data: data.set_column(
+            data.schema.get_field_index("bytes"), "bytes", data["bytes"].cast(pa.string())
+        ),
+    )
     assert kinds(take(lake)) == ["foreign"]
 
 

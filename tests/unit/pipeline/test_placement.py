@@ -22,7 +22,9 @@ def best_there_is(demands: list[Demand], edges: list[Edge]) -> float:
         for demand, at in zip(demands, places, strict=True):
             bits[at] += demand.uplink_bits
             rate[at] += demand.rate
-        worst = max(max(b / e.uplink_bits, r / e.match_rate) for b, r, e in zip(bits, rate, edges, strict=True))
+        worst = max(
+            max(b / e.uplink_bits, r / e.match_rate) for b, r, e in zip(bits, rate, edges, strict=True)
+        )
         best = min(best, worst)
     return best
 
@@ -31,7 +33,9 @@ def best_there_is(demands: list[Demand], edges: list[Edge]) -> float:
 def test_a_plan_is_close_to_the_best_there_is(seed: int) -> None:
     rng = Random(seed)
     edges = [Edge(name=f"e{n}", uplink_bits=rng.uniform(4e6, 8e6), match_rate=8e3) for n in range(3)]
-    demands = [Demand(topic=f"t{n}", rate=rng.uniform(50, 250), uplink_bits=rng.uniform(2e5, 2e6)) for n in range(8)]
+    demands = [
+        Demand(topic=f"t{n}", rate=rng.uniform(50, 250), uplink_bits=rng.uniform(2e5, 2e6)) for n in range(8)
+    ]
     rows = plan(demands, edges, {})
     assert fullest(rows) <= 1.1 * best_there_is(demands, edges)
     assert sorted(row.topic for row in rows) == sorted(demand.topic for demand in demands)
@@ -41,8 +45,9 @@ def test_utilisation_is_that_of_the_edge_with_all_its_topics() -> None:
     demands = [Demand(topic="a", rate=10.0, uplink_bits=1e6), Demand(topic="b", rate=30.0, uplink_bits=3e6)]
     rows = plan(demands, [Edge(name="only", uplink_bits=8e6, match_rate=100.0)], {})
     assert [(row.topic, row.edge, row.util_up, row.util_match) for row in rows] == [
-        ("a", "only", 0.5, 0.4), ("b", "only", 0.5, 0.4),
-    ]  # fmt: skip
+        ("a", "only", 0.5, 0.4),
+        ("b", "only", 0.5, 0.4),
+    ]
 
 
 def test_correlated_topics_go_to_different_edges() -> None:

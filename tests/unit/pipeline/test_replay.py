@@ -28,13 +28,17 @@ def rows_with(columns: tuple[str, ...], events: list[Row]) -> list[Row]:
 def gate_events(name: str, mode: str, load: str) -> list[Row]:
     """Twenty publishers, of which some flood, some come back under another name, and ranks that are asked for."""
     rng = Random(11)
-    options = {"n": 4, "margin": 1.0} if name == "paper" else {"settings": dataclasses.asdict(AdaptiveSettings())}
+    options = (
+        {"n": 4, "margin": 1.0} if name == "paper" else {"settings": dataclasses.asdict(AdaptiveSettings())}
+    )
     detail = {
         "backoff": {"name": name, "mode": mode, "options": options},
         "priority": {"name": "ageing", "options": {"patience": 0.5}},
     }
     made = flow.backoff_policy(name)
-    policy = made(**options, mode=Mode(mode)) if name == "paper" else made(AdaptiveSettings(), mode=Mode(mode))
+    policy = (
+        made(**options, mode=Mode(mode)) if name == "paper" else made(AdaptiveSettings(), mode=Mode(mode))
+    )
     policy.load = Load[load]
     table = IdentityTable(policy)
     priority = flow.priority_policy("ageing")(patience=0.5)
@@ -49,11 +53,18 @@ def gate_events(name: str, mode: str, load: str) -> list[Row]:
         publishers[n] = (publisher, number)
         events.append(
             {
-                "kind": "open", "t": now, "client_id": f"c{n}", "user": "", "address": f"10.0.0.{n}", "publisher": number,
-                "prior_rate": prior and prior.rate, "prior_dispersion": prior and prior.dispersion,
-                "limit": prior and prior.limit, "prior_rank": prior and prior.rank,
+                "kind": "open",
+                "t": now,
+                "client_id": f"c{n}",
+                "user": "",
+                "address": f"10.0.0.{n}",
+                "publisher": number,
+                "prior_rate": prior and prior.rate,
+                "prior_dispersion": prior and prior.dispersion,
+                "limit": prior and prior.limit,
+                "prior_rank": prior and prior.rank,
             }
-        )  # fmt: skip
+        )
     for step in range(3_000):
         now += rng.expovariate(40.0)
         n = rng.randrange(20) if step % 3 else 7  # one of them floods
@@ -61,10 +72,17 @@ def gate_events(name: str, mode: str, load: str) -> list[Row]:
         count = rng.choice((1, 1, 1, 5))
         events.append(
             {
-                "kind": "observe", "t": now, "client_id": f"c{n}", "user": "", "publisher": number, "count": count,
-                "bytes": 60 * count, "d_f": publisher.observe(now, count, 60 * count), "fr_avg": publisher.trained_rate,
+                "kind": "observe",
+                "t": now,
+                "client_id": f"c{n}",
+                "user": "",
+                "publisher": number,
+                "count": count,
+                "bytes": 60 * count,
+                "d_f": publisher.observe(now, count, 60 * count),
+                "fr_avg": publisher.trained_rate,
             }
-        )  # fmt: skip
+        )
         if step % 50 == 0:
             rate = publisher.likely_rate
             priority.update(publisher.key, rate)
@@ -142,11 +160,19 @@ def member_events(name: str) -> list[Row]:
         load = chosen.load
         events.append(
             {
-                "kind": "choose", "t": now, "client_id": chosen.key, "topic": "jobs/1", "publisher": "p", "place": place,
-                "members": len(group), "m_q": load.queue_length, "m_s": load.sent_since_report, "t_p": load.mean_time,
+                "kind": "choose",
+                "t": now,
+                "client_id": chosen.key,
+                "topic": "jobs/1",
+                "publisher": "p",
+                "place": place,
+                "members": len(group),
+                "m_q": load.queue_length,
+                "m_s": load.sent_since_report,
+                "t_p": load.mean_time,
                 "service": load.service,
             }
-        )  # fmt: skip
+        )
         qos = 1 if step % 2 else 0
         chosen.on_sent(now, qos)
         events.append({"kind": "sent", "t": now, "client_id": chosen.key, "qos": qos})
@@ -154,14 +180,24 @@ def member_events(name: str) -> list[Row]:
             load.on_done(now, 1, None)
             events.append({"kind": "done", "t": now, "client_id": chosen.key, "count": 1, "left": None})
         if step % 11 == 0:
-            report = LoadReport(queue_length=rng.randrange(5), processing_time=rng.uniform(0.01, 0.05), count=3, processed=step)
+            report = LoadReport(
+                queue_length=rng.randrange(5),
+                processing_time=rng.uniform(0.01, 0.05),
+                count=3,
+                processed=step,
+            )
             load.on_report(now, report)
             events.append(
                 {
-                    "kind": "report", "t": now, "client_id": chosen.key, "m_q": report.queue_length,
-                    "t_p": report.processing_time, "count": report.count, "processed": report.processed,
+                    "kind": "report",
+                    "t": now,
+                    "client_id": chosen.key,
+                    "m_q": report.queue_length,
+                    "t_p": report.processing_time,
+                    "count": report.count,
+                    "processed": report.processed,
                 }
-            )  # fmt: skip
+            )
         if step % 97 == 0:
             load.on_rtt(0.02)
             events.append({"kind": "rtt", "t": now, "client_id": chosen.key, "rtt": 0.02})

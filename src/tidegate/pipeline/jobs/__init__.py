@@ -1,1 +1,1 @@
-"""Jobs by name: each is a module with `main(spark, settings)`, which reads tables, writes tables, and can be repeated."""
+"""Jobs: each is a module with `main(spark, settings)`, which reads tables, writes tables, and can be repeated."""

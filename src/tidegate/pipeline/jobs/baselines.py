@@ -15,4 +15,6 @@ def main(spark: SparkSession, settings: PipelineSettings) -> None:
     gaps = io.read_aggregate(spark, settings, "gaps")
     io.write_finding(changes.changes(clients, settings.change_ratio), settings, tables.CHANGES)
     found = io.read_finding(spark, settings, tables.CHANGES)
-    io.write_finding(baselines.baselines(clients, gaps, found, settings.limit_factor), settings, schema.BASELINES)
+    io.write_finding(
+        baselines.baselines(clients, gaps, found, settings.limit_factor), settings, schema.BASELINES
+    )

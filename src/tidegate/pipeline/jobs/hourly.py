@@ -53,7 +53,9 @@ def main(spark: SparkSession, settings: PipelineSettings) -> list[Issue]:
     return issues
 
 
-def _publish(spark: SparkSession, settings: PipelineSettings, inventory: Inventory, changed: list[datetime]) -> None:
+def _publish(
+    spark: SparkSession, settings: PipelineSettings, inventory: Inventory, changed: list[datetime]
+) -> None:
     new = inventory.within(changed)
     traffic = hourly.traffic(*_levels(spark, settings, new)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -88,7 +90,13 @@ def _name(hour: datetime) -> str:
 def _late(table: str, changed: list[datetime], known: dict[str, str]) -> list[Issue]:
     """Hours that a run before had already, and that are different now."""
     return [
-        Issue(kind="late", table=table, subject=_name(hour), count=1, detail="files came or went: computed again")
+        Issue(
+            kind="late",
+            table=table,
+            subject=_name(hour),
+            count=1,
+            detail="files came or went: computed again",
+        )
         for hour in changed
         if _name(hour) in known
     ]

@@ -20,7 +20,11 @@ def main(spark: SparkSession, settings: PipelineSettings) -> None:
     hours = io.read_aggregate(spark, settings, "topics").select("date", "hour").distinct().count()
     out = sent.groupBy("topic").agg((F.sum("bytes") / (3600.0 * max(1, hours))).alias("out_rate"))
     # A topic of which no delivery was recorded counts as one that has a subscriber.
-    rows = topics.join(out, "topic", "left").withColumn("out_rate", F.coalesce("out_rate", "bytes_rate")).collect()
+    rows = (
+        topics.join(out, "topic", "left")
+        .withColumn("out_rate", F.coalesce("out_rate", "bytes_rate"))
+        .collect()
+    )
     demands = [Demand(topic=row.topic, rate=row.rate, uplink_bits=8.0 * row.out_rate) for row in rows]
     pairs = io.read_finding(spark, settings, schema.CORRELATIONS).collect()
     rho = {(row.topic_a, row.topic_b): row.rho for row in pairs}

@@ -52,9 +52,11 @@ def main(spark: SparkSession, settings: PipelineSettings) -> None:
     found = io.union_all(frames).persist()
     try:
         counts = found.groupBy("run", "source").agg(
-            F.max("events").alias("events"), F.max("compared").alias("compared"),
-            F.sum(F.col("seq").isNotNull().cast("long")).alias("disagreements"), F.max("note").alias("note"),
-        )  # fmt: skip
+            F.max("events").alias("events"),
+            F.max("compared").alias("compared"),
+            F.sum(F.col("seq").isNotNull().cast("long")).alias("disagreements"),
+            F.max("note").alias("note"),
+        )
         io.write_finding(found.where("seq IS NOT NULL"), settings, tables.DISAGREEMENTS)
         io.write_finding(counts, settings, tables.REPLAYED)
     finally:
@@ -93,11 +95,15 @@ def _rows(run: str, source: str, findings: Findings) -> Any:
     rows = [
         common
         | {
-            "seq": each.seq, "kind": each.kind, "name": each.name, "client_id": each.client_id,
-            "recorded": each.recorded, "computed": each.computed,
+            "seq": each.seq,
+            "kind": each.kind,
+            "name": each.name,
+            "client_id": each.client_id,
+            "recorded": each.recorded,
+            "computed": each.computed,
         }
         for each in findings.differences
-    ]  # fmt: skip
+    ]
     rows.append(
         common | {"events": findings.events, "compared": findings.compared, "note": "; ".join(findings.notes)}
     )

@@ -15,7 +15,9 @@ def main(spark: SparkSession, settings: PipelineSettings) -> None:
     seconds = io.read_aggregate(spark, settings, "seconds")
     io.write_finding(topics.correlations(seconds, settings.correlated), settings, schema.CORRELATIONS)
     # At most a few thousand pairs: what hangs together is found here.
-    pairs = [(row.topic_a, row.topic_b) for row in io.read_finding(spark, settings, schema.CORRELATIONS).collect()]
+    pairs = [
+        (row.topic_a, row.topic_b) for row in io.read_finding(spark, settings, schema.CORRELATIONS).collect()
+    ]
     groups = spark.createDataFrame(list(topics.burst_groups(pairs)), "topic string, burst_group bigint")
     io.write_finding(topics.topic_policy(hours, groups), settings, schema.TOPICS)
     io.write_finding(topics.forecast_quality(hours), settings, tables.FORECASTS)

@@ -7,14 +7,41 @@ from collections.abc import Hashable
 from typing import Final
 
 from tidegate import flow
-from tidegate.flow.backoff import AdaptiveSettings, BackoffPolicy, Identity, IdentityTable, Load, Mode, Prior, Publisher
+from tidegate.flow.backoff import (
+    AdaptiveSettings,
+    BackoffPolicy,
+    Identity,
+    IdentityTable,
+    Load,
+    Mode,
+    Prior,
+    Publisher,
+)
 from tidegate.flow.priority import AgeingPriority, Band, PriorityPolicy
 from tidegate.pipeline.replay.record import Findings, Row
 
 COLUMNS: Final = (
-    "seq", "kind", "t", "client_id", "user", "publisher", "address", "load", "count", "bytes", "d_f", "fr_avg", "rank",
-    "place", "rate", "prior_rate", "prior_dispersion", "limit", "prior_rank", "detail",
-)  # fmt: skip
+    "seq",
+    "kind",
+    "t",
+    "client_id",
+    "user",
+    "publisher",
+    "address",
+    "load",
+    "count",
+    "bytes",
+    "d_f",
+    "fr_avg",
+    "rank",
+    "place",
+    "rate",
+    "prior_rate",
+    "prior_dispersion",
+    "limit",
+    "prior_rank",
+    "detail",
+)
 
 
 class _Counting:
@@ -64,7 +91,9 @@ class GateReplay:
         self.findings.events += 1
         seq = row["seq"]
         if seq != self._expected and self._policy is not None:
-            self.findings.note(f"events {self._expected} to {seq - 1} are missing: nothing is compared until a gate begins anew")
+            self.findings.note(
+                f"events {self._expected} to {seq - 1} are missing: nothing is compared until a gate begins anew"
+            )
             self._policy = None
         self._expected = seq + 1
         if row["kind"] == "policy":
@@ -102,7 +131,10 @@ class GateReplay:
         prior = None
         if row["prior_rate"] is not None:
             prior = Prior(
-                rate=row["prior_rate"], dispersion=row["prior_dispersion"], limit=row["limit"], rank=row["prior_rank"]
+                rate=row["prior_rate"],
+                dispersion=row["prior_dispersion"],
+                limit=row["limit"],
+                rank=row["prior_rank"],
             )
         publisher = self._table.open(row["client_id"], row["user"], row["address"], row["t"], prior)
         if row["detail"] is not None and isinstance(self._priority, AgeingPriority):

@@ -12,9 +12,28 @@ from tidegate.flow.shared import ClientLoad, Member, SharedPolicy
 from tidegate.pipeline.replay.record import Findings, Row
 
 COLUMNS: Final = (
-    "seq", "kind", "group", "topic_filter", "policy", "client_id", "t", "topic", "publisher", "qos", "place", "members",
-    "count", "left", "processed", "m_q", "m_s", "t_p", "service", "rtt", "detail",
-)  # fmt: skip
+    "seq",
+    "kind",
+    "group",
+    "topic_filter",
+    "policy",
+    "client_id",
+    "t",
+    "topic",
+    "publisher",
+    "qos",
+    "place",
+    "members",
+    "count",
+    "left",
+    "processed",
+    "m_q",
+    "m_s",
+    "t_p",
+    "service",
+    "rtt",
+    "detail",
+)
 BY_CHANCE: Final = frozenset({"random", "sticky"})  # their choices depend on a generator that is not recorded
 
 
@@ -96,9 +115,11 @@ class MemberReplay:
         self.findings.compare(row, "place", place)
         load = members[row["place"]].load if row["place"] < len(members) else None
         for name, computed in (
-            ("m_q", load and load.queue_length), ("m_s", load and load.sent_since_report),
-            ("t_p", load and load.mean_time), ("service", load and load.service),
-        ):  # fmt: skip
+            ("m_q", load and load.queue_length),
+            ("m_s", load and load.sent_since_report),
+            ("t_p", load and load.mean_time),
+            ("service", load and load.service),
+        ):
             self.findings.compare(row, name, computed)
 
     def _on_sent(self, row: Row) -> None:
@@ -132,6 +153,9 @@ class MemberReplay:
 
     def _on_report(self, row: Row) -> None:
         report = LoadReport(
-            queue_length=row["m_q"], processing_time=row["t_p"], count=row["count"], processed=row["processed"]
+            queue_length=row["m_q"],
+            processing_time=row["t_p"],
+            count=row["count"],
+            processed=row["processed"],
         )
         self._load(row).on_report(row["t"], report)

@@ -36,10 +36,14 @@ class Findings:
         if recorded != computed:
             self.differences.append(
                 Difference(
-                    seq=row["seq"], kind=row["kind"], name=name, client_id=row["client_id"],
-                    recorded=repr(recorded), computed=repr(computed),
+                    seq=row["seq"],
+                    kind=row["kind"],
+                    name=name,
+                    client_id=row["client_id"],
+                    recorded=repr(recorded),
+                    computed=repr(computed),
                 )
-            )  # fmt: skip
+            )
 
     def note(self, text: str) -> None:
         if text not in self.notes:

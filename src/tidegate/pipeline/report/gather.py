@@ -69,15 +69,30 @@ def gather(spark: SparkSession, settings: PipelineSettings, made_at: datetime) -
     routes = io.read_finding(spark, settings, schema.ROUTES)
     baselines = io.read_finding(spark, settings, schema.BASELINES)
     forecasts = io.read_finding(spark, settings, tables.FORECASTS)
-    gate = hourly("gate").groupBy("client_id", "state").agg(
-        *(F.sum(name).alias(name) for name in ("holds", "held_seconds", "refused")),
-        F.max("rate_max").alias("rate_max"), F.max("trained_max").alias("trained_max"),
-    )  # fmt: skip
-    queues = hourly("queues").groupBy("client_id").agg(
-        (F.sum("qd_sum") / F.sum("samples")).alias("qd_mean"), F.max("qd_max").alias("qd_max"),
-        F.sum("blocked").alias("blocked"), F.sum("dropped").alias("dropped"),
-    )  # fmt: skip
-    outcomes = hourly("rpc_outcomes").groupBy("outcome").agg(F.sum("count").alias("count"), F.sum("retries").alias("retries"))
+    gate = (
+        hourly("gate")
+        .groupBy("client_id", "state")
+        .agg(
+            *(F.sum(name).alias(name) for name in ("holds", "held_seconds", "refused")),
+            F.max("rate_max").alias("rate_max"),
+            F.max("trained_max").alias("trained_max"),
+        )
+    )
+    queues = (
+        hourly("queues")
+        .groupBy("client_id")
+        .agg(
+            (F.sum("qd_sum") / F.sum("samples")).alias("qd_mean"),
+            F.max("qd_max").alias("qd_max"),
+            F.sum("blocked").alias("blocked"),
+            F.sum("dropped").alias("dropped"),
+        )
+    )
+    outcomes = (
+        hourly("rpc_outcomes")
+        .groupBy("outcome")
+        .agg(F.sum("count").alias("count"), F.sum("retries").alias("retries"))
+    )
     return Facts(
         lake=settings.lake,
         made_at=made_at,
@@ -88,7 +103,9 @@ def gather(spark: SparkSession, settings: PipelineSettings, made_at: datetime) -
         correlations=finding(schema.CORRELATIONS, F.desc("rho"), "topic_a", "topic_b"),
         forecasts=rows(
             forecasts.agg(
-                F.count("*").alias("topics"), F.sum("error").alias("error"), F.sum("naive_error").alias("naive_error"),
+                F.count("*").alias("topics"),
+                F.sum("error").alias("error"),
+                F.sum("naive_error").alias("naive_error"),
                 F.avg("covered").alias("covered"),
             )
         )[0],
@@ -96,7 +113,8 @@ def gather(spark: SparkSession, settings: PipelineSettings, made_at: datetime) -
         change_counts=rows(changes.groupBy("kind").count().orderBy(F.desc("count"), "kind")),
         publishers=rows(
             baselines.agg(
-                F.count("*").alias("publishers"), F.sum("rate").alias("rate"),
+                F.count("*").alias("publishers"),
+                F.sum("rate").alias("rate"),
                 F.percentile("rate", F.array(F.lit(0.1), F.lit(0.5), F.lit(0.9))).alias("rates"),
             )
         )[0],
@@ -106,11 +124,22 @@ def gather(spark: SparkSession, settings: PipelineSettings, made_at: datetime) -
         placement=rows(
             io.read_finding(spark, settings, schema.PLACEMENT)
             .groupBy("edge")
-            .agg(F.count("*").alias("topics"), F.sum("rate").alias("rate"), F.max("util_up").alias("util_up"), F.max("util_match").alias("util_match"))
+            .agg(
+                F.count("*").alias("topics"),
+                F.sum("rate").alias("rate"),
+                F.max("util_up").alias("util_up"),
+                F.max("util_match").alias("util_match"),
+            )
             .orderBy("edge")
         ),
         gateways=finding(tables.GATEWAYS, F.desc("is_dead"), "gw"),
-        routes=rows(routes.agg(F.count("*").alias("devices"), F.avg("flaps").alias("flaps"), F.max("flaps").alias("flaps_max")))[0],
+        routes=rows(
+            routes.agg(
+                F.count("*").alias("devices"),
+                F.avg("flaps").alias("flaps"),
+                F.max("flaps").alias("flaps_max"),
+            )
+        )[0],
         latency=finding(tables.RPC_LATENCY, "at", "hop", most=10_000),
         outcomes=rows(outcomes.orderBy(F.desc("count"), "outcome")),
         control=finding(schema.CONTROL, "client_id"),
@@ -118,6 +147,8 @@ def gather(spark: SparkSession, settings: PipelineSettings, made_at: datetime) -
         disagreements=finding(tables.DISAGREEMENTS, "run", "source", "seq"),
         quality=rows(quality.orderBy("kind", "table", "subject")),
         quality_counts=rows(
-            quality.groupBy("kind", "table").agg(F.count("*").alias("cases"), F.sum("count").alias("count")).orderBy("kind", "table")
+            quality.groupBy("kind", "table")
+            .agg(F.count("*").alias("cases"), F.sum("count").alias("count"))
+            .orderBy("kind", "table")
         ),
-    )  # fmt: skip
+    )

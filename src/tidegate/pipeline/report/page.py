@@ -16,7 +16,11 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bo
 table { border-collapse: collapse; font-size: 13px; } td, th { padding: 3px 10px; text-align: left; }
 tr:nth-child(even) { background: #f3f6f9; } .scroll { max-height: 420px; overflow: auto; } .quiet { color: #66727f; }
 """
-LAYOUT: dict[str, Any] = {"margin": {"l": 50, "r": 20, "t": 40, "b": 40}, "height": 320, "template": "plotly_white"}
+LAYOUT: dict[str, Any] = {
+    "margin": {"l": 50, "r": 20, "t": 40, "b": 40},
+    "height": 320,
+    "template": "plotly_white",
+}
 
 
 def markdown(facts: Facts) -> str:
@@ -29,7 +33,9 @@ def markdown(facts: Facts) -> str:
         if section.rows:
             lines.append(f"| {' | '.join(section.head)} |")
             lines.append("|" + "---|" * len(section.head))
-            lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in section.rows]
+            lines += [
+                f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in section.rows
+            ]
         else:
             lines.append(section.nothing)
         lines.append("")
@@ -45,7 +51,7 @@ def html(facts: Facts) -> str:
         f"<script>{get_plotlyjs()}</script></head><body>",
         f"<h1>What the pipeline found</h1><p class='quiet'>{escape(facts.lake)}, made {show(facts.made_at)} UTC</p>",
     ]
-    plots = {title: figure for title, figure in _figures(facts)}
+    plots = dict(_figures(facts))
     for section in sections(facts):
         parts.append(_section(section))
         if section.title in plots:
@@ -70,7 +76,9 @@ def _section(section: Section) -> str:
     if not section.rows:
         return f"{text}<p class='quiet'>{escape(section.nothing)}</p>"
     head = "".join(f"<th>{escape(cell)}</th>" for cell in section.head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in section.rows
+    )
     return f"{text}<div class='scroll'><table><tr>{head}</tr>{body}</table></div>"
 
 
@@ -80,7 +88,12 @@ def _lines(rows: list[Row], by: str, x: str, y: str, scale: float, title: str) -
     figure = go.Figure()
     for name in sorted({row[by] for row in rows}):
         mine = [row for row in rows if row[by] == name]
-        figure.add_scatter(x=[row[x] for row in mine], y=[(row[y] or 0) * scale for row in mine], name=str(name), mode="lines")
+        figure.add_scatter(
+            x=[row[x] for row in mine],
+            y=[(row[y] or 0) * scale for row in mine],
+            name=str(name),
+            mode="lines",
+        )
     figure.update_layout(title=title, showlegend=True, **LAYOUT)
     return figure
 
@@ -92,7 +105,10 @@ def _figures(facts: Facts) -> Iterator[tuple[str, Any]]:
     if facts.traffic:
         yield "Traffic", _lines(facts.traffic, "node", "at", "messages", 1 / 3600, "messages per second")
     if facts.topic_hours:
-        yield "Busiest topics", _lines(facts.topic_hours, "topic", "at", "messages", 1 / 3600, "messages per second")
+        yield (
+            "Busiest topics",
+            _lines(facts.topic_hours, "topic", "at", "messages", 1 / 3600, "messages per second"),
+        )
     if facts.changes:
         figure = go.Figure()
         for kind in sorted({row["kind"] for row in facts.changes}):
@@ -100,30 +116,49 @@ def _figures(facts: Facts) -> Iterator[tuple[str, Any]]:
             figure.add_scatter(
                 x=[row["changed_at"] for row in mine],
                 y=[(row["after"] + 1e-6) / (row["before"] + 1e-6) for row in mine],
-                text=[row["client_id"] for row in mine], name=kind, mode="markers",
-            )  # fmt: skip
+                text=[row["client_id"] for row in mine],
+                name=kind,
+                mode="markers",
+            )
         figure.update_layout(title="times what it was before", yaxis_type="log", showlegend=True, **LAYOUT)
         yield "Clients whose behaviour changed", figure
     if facts.gate:
         shown = facts.gate[:30]
-        figure = go.Figure(go.Bar(x=[row["client_id"] for row in shown], y=[row["held_seconds"] for row in shown]))
+        figure = go.Figure(
+            go.Bar(x=[row["client_id"] for row in shown], y=[row["held_seconds"] for row in shown])
+        )
         figure.update_layout(title="seconds held", **LAYOUT)
         yield "Who was held, and why", figure
     if facts.members:
         shown = [row for row in facts.members if row["group"]]
-        figure = go.Figure(go.Bar(x=[f"{row['group']} {row['client_id']}" for row in shown], y=[row["service"] * 1e3 for row in shown]))
+        figure = go.Figure(
+            go.Bar(
+                x=[f"{row['group']} {row['client_id']}" for row in shown],
+                y=[row["service"] * 1e3 for row in shown],
+            )
+        )
         figure.update_layout(title="milliseconds a message", **LAYOUT)
         yield "Members of shared groups", figure
     if facts.placement:
         figure = go.Figure()
         for name in ("util_up", "util_match"):
-            figure.add_bar(x=[row["edge"] for row in facts.placement], y=[row[name] for row in facts.placement], name=name)
+            figure.add_bar(
+                x=[row["edge"] for row in facts.placement],
+                y=[row[name] for row in facts.placement],
+                name=name,
+            )
         figure.update_layout(title="expected utilisation", showlegend=True, **LAYOUT)
         yield "Placement of topics on edges", figure
     if facts.latency:
         hops = [row for row in facts.latency if row["hop"] != "total"]
-        yield "Calls, hop by hop, last hour", _lines(hops, "hop", "at", "p95_us", 1e-3, "P95 by hop, milliseconds")
+        yield (
+            "Calls, hop by hop, last hour",
+            _lines(hops, "hop", "at", "p95_us", 1e-3, "P95 by hop, milliseconds"),
+        )
     if facts.loads:
         for row in facts.loads:
             row["wait_mean"] = row["wait_sum_us"] / max(1, row["samples"])
-        yield "Queues of subscribers", _lines(facts.loads, "node", "at", "wait_mean", 1.0, "mean wait in the node, µs")
+        yield (
+            "Queues of subscribers",
+            _lines(facts.loads, "node", "at", "wait_mean", 1.0, "mean wait in the node, µs"),
+        )

@@ -34,78 +34,180 @@ def show(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _section(title: str, rows: Sequence[Row], columns: Sequence[tuple[str, str]], text: str = "", nothing: str = "") -> Section:
+def _section(
+    title: str, rows: Sequence[Row], columns: Sequence[tuple[str, str]], text: str = "", nothing: str = ""
+) -> Section:
     return Section(
-        title=title, text=text, head=tuple(head for head, _ in columns),
+        title=title,
+        text=text,
+        head=tuple(head for head, _ in columns),
         rows=[tuple(show(row[name]) for _, name in columns) for row in rows],
         nothing=nothing or "Nothing was recorded.",
-    )  # fmt: skip
+    )
 
 
 def sections(facts: Facts) -> Iterator[Section]:
     """In the order of the page."""
     yield _traffic(facts)
     yield _section(
-        "Busiest topics", facts.topics,
-        (("topic", "topic"), ("msg/s", "rate"), ("next hour", "forecast"), ("from", "forecast_low"), ("to", "forecast_high"), ("burst group", "burst_group")),
+        "Busiest topics",
+        facts.topics,
+        (
+            ("topic", "topic"),
+            ("msg/s", "rate"),
+            ("next hour", "forecast"),
+            ("from", "forecast_low"),
+            ("to", "forecast_high"),
+            ("burst group", "burst_group"),
+        ),
         _forecast_text(facts),
-    )  # fmt: skip
+    )
     yield _section(
-        "Topics that rise together", facts.correlations,
-        (("topic", "topic_a"), ("and", "topic_b"), ("ρ", "rho")), nothing="No pair of topics is correlated.",
-    )  # fmt: skip
+        "Topics that rise together",
+        facts.correlations,
+        (("topic", "topic_a"), ("and", "topic_b"), ("ρ", "rho")),
+        nothing="No pair of topics is correlated.",
+    )
     kinds = ", ".join(f"{show(row['count'])} {row['kind']}" for row in facts.change_counts)
     yield _section(
-        "Clients whose behaviour changed", facts.changes,
-        (("client", "client_id"), ("since", "changed_at"), ("how", "kind"), ("before", "before"), ("after", "after"), ("score", "score"), ("over", "is_over")),
-        f"{kinds}. Rates in messages per second; for irregular the squared variation of gaps." if kinds else "",
+        "Clients whose behaviour changed",
+        facts.changes,
+        (
+            ("client", "client_id"),
+            ("since", "changed_at"),
+            ("how", "kind"),
+            ("before", "before"),
+            ("after", "after"),
+            ("score", "score"),
+            ("over", "is_over"),
+        ),
+        f"{kinds}. Rates in messages per second; for irregular the squared variation of gaps."
+        if kinds
+        else "",
         "Nobody behaves otherwise than before.",
-    )  # fmt: skip
+    )
     yield _section(
-        "Who was held, and why", facts.gate,
-        (("client", "client_id"), ("state", "state"), ("holds", "holds"), ("seconds", "held_seconds"), ("refused", "refused"), ("rate", "rate_max"), ("trained", "trained_max")),
+        "Who was held, and why",
+        facts.gate,
+        (
+            ("client", "client_id"),
+            ("state", "state"),
+            ("holds", "holds"),
+            ("seconds", "held_seconds"),
+            ("refused", "refused"),
+            ("rate", "rate_max"),
+            ("trained", "trained_max"),
+        ),
         nothing="Nobody was held or refused.",
-    )  # fmt: skip
+    )
     yield _section(
-        "Queues of subscribers", facts.queues,
-        (("client", "client_id"), ("mean", "qd_mean"), ("most", "qd_max"), ("blocked", "blocked"), ("dropped", "dropped")),
+        "Queues of subscribers",
+        facts.queues,
+        (
+            ("client", "client_id"),
+            ("mean", "qd_mean"),
+            ("most", "qd_max"),
+            ("blocked", "blocked"),
+            ("dropped", "dropped"),
+        ),
         nothing="No queue was seen that was not empty.",
-    )  # fmt: skip
+    )
     yield _section(
-        "Members of shared groups", [row for row in facts.members if row["group"]],
-        (("group", "group"), ("member", "client_id"), ("seconds a message", "service"), ("variability", "variability"), ("messages", "messages")),
-    )  # fmt: skip
+        "Members of shared groups",
+        [row for row in facts.members if row["group"]],
+        (
+            ("group", "group"),
+            ("member", "client_id"),
+            ("seconds a message", "service"),
+            ("variability", "variability"),
+            ("messages", "messages"),
+        ),
+    )
     yield _section(
-        "Placement of topics on edges", facts.placement,
-        (("edge", "edge"), ("topics", "topics"), ("msg/s", "rate"), ("uplink", "util_up"), ("matching", "util_match")),
+        "Placement of topics on edges",
+        facts.placement,
+        (
+            ("edge", "edge"),
+            ("topics", "topics"),
+            ("msg/s", "rate"),
+            ("uplink", "util_up"),
+            ("matching", "util_match"),
+        ),
         "Expected utilisation, 1 is full.",
-    )  # fmt: skip
-    yield _section("Calls by outcome", facts.outcomes, (("outcome", "outcome"), ("calls", "count"), ("retries", "retries")))
+    )
+    yield _section(
+        "Calls by outcome",
+        facts.outcomes,
+        (("outcome", "outcome"), ("calls", "count"), ("retries", "retries")),
+    )
     yield _section(
         "Calls, hop by hop, last hour",
-        [row for row in facts.latency if row["at"] == max(each["at"] for each in facts.latency)] if facts.latency else [],
-        (("hop", "hop"), ("calls", "calls"), ("mean µs", "mean_us"), ("P50", "p50_us"), ("P90", "p90_us"), ("P95", "p95_us"), ("P99", "p99_us"), ("bottleneck", "is_bottleneck")),
-    )  # fmt: skip
+        [row for row in facts.latency if row["at"] == max(each["at"] for each in facts.latency)]
+        if facts.latency
+        else [],
+        (
+            ("hop", "hop"),
+            ("calls", "calls"),
+            ("mean µs", "mean_us"),
+            ("P50", "p50_us"),
+            ("P90", "p90_us"),
+            ("P95", "p95_us"),
+            ("P99", "p99_us"),
+            ("bottleneck", "is_bottleneck"),
+        ),
+    )
     devices = facts.routes
+    roaming = (
+        f"{show(devices.get('devices'))} devices have a route; a device changed it {show(devices.get('flaps'))} times "
+        f"on average, {show(devices.get('flaps_max'))} at most."
+    )
     yield _section(
-        "Gateways", facts.gateways,
+        "Gateways",
+        facts.gateways,
         (("gateway", "gw"), ("last heard", "heard_at"), ("devices", "devices"), ("dead", "is_dead")),
-        f"{show(devices.get('devices'))} devices have a route; a device changed it {show(devices.get('flaps'))} times on average, {show(devices.get('flaps_max'))} at most." if devices.get("devices") else "",
-    )  # fmt: skip
+        roaming if devices.get("devices") else "",
+    )
     yield _section(
-        "Clients under active control", facts.control,
-        (("client", "client_id"), ("losses/s", "loss_rate"), ("τ s", "tau"), ("T s", "t"), ("N", "n"), ("K", "k"), ("α", "alpha"), ("δ s", "delta")),
-    )  # fmt: skip
+        "Clients under active control",
+        facts.control,
+        (
+            ("client", "client_id"),
+            ("losses/s", "loss_rate"),
+            ("τ s", "tau"),
+            ("T s", "t"),
+            ("N", "n"),
+            ("K", "k"),
+            ("α", "alpha"),
+            ("δ s", "delta"),
+        ),
+    )
     yield _section(
-        "Decisions run again", facts.replayed,
-        (("run", "run"), ("table", "source"), ("events", "events"), ("compared", "compared"), ("disagreements", "disagreements"), ("note", "note")),
+        "Decisions run again",
+        facts.replayed,
+        (
+            ("run", "run"),
+            ("table", "source"),
+            ("events", "events"),
+            ("compared", "compared"),
+            ("disagreements", "disagreements"),
+            ("note", "note"),
+        ),
         nothing="Nothing was recorded at level full, which replay needs.",
-    )  # fmt: skip
+    )
     if facts.disagreements:
         yield _section(
-            "Disagreements", facts.disagreements,
-            (("run", "run"), ("event", "seq"), ("kind", "kind"), ("column", "name"), ("client", "client_id"), ("recorded", "recorded"), ("computed", "computed")),
-        )  # fmt: skip
+            "Disagreements",
+            facts.disagreements,
+            (
+                ("run", "run"),
+                ("event", "seq"),
+                ("kind", "kind"),
+                ("column", "name"),
+                ("client", "client_id"),
+                ("recorded", "recorded"),
+                ("computed", "computed"),
+            ),
+        )
     yield from _quality(facts)
 
 
@@ -116,7 +218,11 @@ def _traffic(facts: Facts) -> Section:
         for name in ("messages", "bytes", "lost"):
             sums[name] += row[name]
     hours = sorted({row["at"] for row in facts.traffic})
-    text = f"{len(hours)} hours from {show(hours[0])} UTC, {show(facts.publishers.get('publishers'))} publishers." if hours else ""
+    text = (
+        f"{len(hours)} hours from {show(hours[0])} UTC, {show(facts.publishers.get('publishers'))} publishers."
+        if hours
+        else ""
+    )
     columns = (("node", "node"), ("messages", "messages"), ("bytes", "bytes"), ("not recorded", "lost"))
     return _section("Traffic", list(by_node.values()), columns, text)
 
@@ -134,12 +240,20 @@ def _forecast_text(facts: Facts) -> str:
 
 def _quality(facts: Facts) -> Iterator[Section]:
     yield _section(
-        "Data quality", facts.quality_counts,
+        "Data quality",
+        facts.quality_counts,
         (("kind", "kind"), ("table", "table"), ("cases", "cases"), ("count", "count")),
         nothing="Nothing is wrong with the input.",
-    )  # fmt: skip
+    )
     if facts.quality:
         yield _section(
-            "Data quality, case by case", facts.quality,
-            (("kind", "kind"), ("table", "table"), ("what", "subject"), ("count", "count"), ("detail", "detail")),
-        )  # fmt: skip
+            "Data quality, case by case",
+            facts.quality,
+            (
+                ("kind", "kind"),
+                ("table", "table"),
+                ("what", "subject"),
+                ("count", "count"),
+                ("detail", "detail"),
+            ),
+        )

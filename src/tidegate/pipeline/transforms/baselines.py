@@ -15,7 +15,9 @@ MAD_TO_DEVIATION: Final = 1.4826  # for a normal distribution, as the broker's t
 DISPERSION_MAX: Final = 100.0
 
 
-def baselines(clients: DataFrame, gaps: DataFrame, changes: DataFrame, limit_factor: float = 4.0) -> DataFrame:
+def baselines(
+    clients: DataFrame, gaps: DataFrame, changes: DataFrame, limit_factor: float = 4.0
+) -> DataFrame:
     """Rows of `schema.BASELINES`. Hours since a change teach nothing: a flood must not become a habit by lasting."""
     at = F.expr("timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + hour * 3600)")
     since = changes.select("client_id", "changed_at")
@@ -36,7 +38,9 @@ def baselines(clients: DataFrame, gaps: DataFrame, changes: DataFrame, limit_fac
     spread = histograms.collect(gaps, "client_id").select(
         "client_id", histograms.PAIRS, histograms.quantile(0.5).alias("median_us")
     )
-    spread = spread.select("client_id", "median_us", histograms.median_deviation(F.col("median_us")).alias("mad_us"))
+    spread = spread.select(
+        "client_id", "median_us", histograms.median_deviation(F.col("median_us")).alias("mad_us")
+    )
     relative = F.try_divide(F.lit(MAD_TO_DEVIATION) * F.col("mad_us"), F.col("median_us"))
     dispersion = F.when(F.col("median_us") > 0, F.least(F.lit(DISPERSION_MAX), relative * relative))
     return (

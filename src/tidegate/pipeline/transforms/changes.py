@@ -25,7 +25,9 @@ SHAPE_FLOOR: Final = 0.02
 LEAST_HOURS: Final = 6  # before which nothing can be called usual
 TRIMMED: Final = 4  # differences left out of the spread: a change itself makes up to four large ones
 SPREAD_FLOOR: Final = 0.5
-SHIFT: Final = 40.0  # likelihood ratio (χ², one degree) of a shift: one false alarm in 10^8 tries for ideal counts
+SHIFT: Final = (
+    40.0  # likelihood ratio (χ², one degree) of a shift: one false alarm in 10^8 tries for ideal counts
+)
 LEAST_MESSAGES: Final = 60  # all together; fewer show nothing
 BURST_RATIO: Final = 3.0
 BURST_SCORE: Final = 60.0  # squared standard deviations of an hour that stands out
@@ -55,23 +57,33 @@ def grid(clients: DataFrame) -> DataFrame:
         .distinct()
         .select("date", "hour", (F.row_number().over(Window.orderBy("date", "hour")) - 1).alias("h"))
     )
-    squares = F.try_divide(F.col("gaps") * F.col("gap_squares"), F.col("gap_sum_us") * F.col("gap_sum_us")) - 1.0
+    squares = (
+        F.try_divide(F.col("gaps") * F.col("gap_squares"), F.col("gap_sum_us") * F.col("gap_sum_us")) - 1.0
+    )
     told = (F.col("gaps") >= GAPS_LEAST) & (F.col("gap_sum_us") > 0)
     seen = clients.select(
-        "client_id", "date", "hour", F.col("messages").alias("n"),
+        "client_id",
+        "date",
+        "hour",
+        F.col("messages").alias("n"),
         F.when(told, F.log(F.greatest(F.lit(0.0), squares) + 0.01)).alias("variation"),
-    )  # fmt: skip
+    )
     who = clients.groupBy("client_id").agg(F.max(F.struct("messages", "topic"))["topic"].alias("topic"))
     return (
         who.withColumn("cohort", cohort(F.col("topic")))
         .crossJoin(F.broadcast(hours))
         .join(seen, ["client_id", "date", "hour"], "left")
         .select(
-            "client_id", "topic", "cohort", "h", "hour",
+            "client_id",
+            "topic",
+            "cohort",
+            "h",
+            "hour",
             F.expr("timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + hour * 3600)").alias("at"),
-            F.coalesce("n", F.lit(0)).cast("double").alias("n"), "variation",
+            F.coalesce("n", F.lit(0)).cast("double").alias("n"),
+            "variation",
         )
-    )  # fmt: skip
+    )
 
 
 def with_shape(grid: DataFrame) -> DataFrame:
@@ -104,24 +116,40 @@ def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
     # For Poisson counts the expectation of this is 1.
     spread = (x - last_x) ** 2 / F.greatest(F.lit(1e-9), level * (1.0 / F.col("s") + 1.0 / last_s))
     rows = shaped.select(
-        "client_id", "topic", "h", "hour", "at", "n", "s", "variation", x.alias("x"),
+        "client_id",
+        "topic",
+        "h",
+        "hour",
+        "at",
+        "n",
+        "s",
+        "variation",
+        x.alias("x"),
         F.when(level > 0, spread).alias("spread"),
-        F.sum("n").over(before).alias("n1"), F.sum("s").over(before).alias("s1"),
-        F.sum("n").over(whole).alias("total"), F.sum("s").over(whole).alias("shape"),
-        F.sum("variation").over(before).alias("v1"), F.count("variation").over(before).alias("c1"),
-        F.sum("variation").over(whole).alias("v"), F.count("variation").over(whole).alias("c"),
+        F.sum("n").over(before).alias("n1"),
+        F.sum("s").over(before).alias("s1"),
+        F.sum("n").over(whole).alias("total"),
+        F.sum("s").over(whole).alias("shape"),
+        F.sum("variation").over(before).alias("v1"),
+        F.count("variation").over(before).alias("c1"),
+        F.sum("variation").over(whole).alias("v"),
+        F.count("variation").over(whole).alias("c"),
         F.sum(F.col("variation") ** 2).over(whole).alias("vv"),
         F.count("*").over(whole).alias("hours"),
-    )  # fmt: skip
+    )
     splits = rows.withColumn("shift", _likelihood()).withColumn("unrest", _unrest())
     found = splits.groupBy("client_id").agg(
         F.max(F.struct("shift", "h", "n1", "s1")).alias("best"),
         F.max(F.struct("unrest", "h", "v1", "c1")).alias("calm"),
-        F.first("total").alias("total"), F.first("shape").alias("shape"), F.first("hours").alias("hours"),
-        F.first("v").alias("v"), F.first("c").alias("c"), F.first("vv").alias("vv"),
+        F.first("total").alias("total"),
+        F.first("shape").alias("shape"),
+        F.first("hours").alias("hours"),
+        F.first("v").alias("v"),
+        F.first("c").alias("c"),
+        F.first("vv").alias("vv"),
         F.median("x").alias("usual"),
         _trimmed_mean(F.sort_array(F.collect_list("spread"))).alias("spread"),
-    )  # fmt: skip
+    )
     judged = found.where((F.col("hours") >= LEAST_HOURS) & (F.col("total") >= LEAST_MESSAGES)).withColumn(
         "spread", F.greatest(F.lit(SPREAD_FLOOR), F.col("spread"))
     )
@@ -168,13 +196,15 @@ def _unrest() -> Column:
     """Squared difference of the mean variation before and after, weighted as a t test does."""
     c2 = F.col("c") - F.col("c1")
     gap = F.try_divide(F.col("v1"), F.col("c1")) - F.try_divide(F.col("v") - F.col("v1"), c2)
-    return F.when((F.col("c1") >= 3) & (c2 >= 2), F.try_divide(gap * gap * F.col("c1") * c2, F.col("c"))).otherwise(F.lit(0.0))
+    return F.when(
+        (F.col("c1") >= 3) & (c2 >= 2), F.try_divide(gap * gap * F.col("c1") * c2, F.col("c"))
+    ).otherwise(F.lit(0.0))
 
 
 def _trimmed_mean(values: Column) -> Column:
     kept = F.slice(values, F.lit(1), F.greatest(F.lit(1), F.size(values) - TRIMMED))
-    sum = F.aggregate(kept, F.lit(0.0), lambda total, each: total + each)
-    return F.coalesce(sum / F.greatest(F.lit(1), F.size(kept)), F.lit(SPREAD_FLOOR))
+    added = F.aggregate(kept, F.lit(0.0), lambda total, each: total + each)
+    return F.coalesce(added / F.greatest(F.lit(1), F.size(kept)), F.lit(SPREAD_FLOOR))
 
 
 def _findings(marked: DataFrame, ratio: float) -> DataFrame:
@@ -191,7 +221,10 @@ def _findings(marked: DataFrame, ratio: float) -> DataFrame:
         .agg(F.try_divide(F.sum("late"), F.sum("early")).alias("matched"))
     )
     sums = marked.groupBy("client_id").agg(
-        *(F.first(name).alias(name) for name in ("best", "calm", "total", "shape", "hours", "v", "c", "vv", "spread")),
+        *(
+            F.first(name).alias(name)
+            for name in ("best", "calm", "total", "shape", "hours", "v", "c", "vv", "spread")
+        ),
         F.min(F.when(F.col("h") == F.col("best.h"), F.col("at"))).alias("shift_at"),
         F.min(F.when(F.col("h") == F.col("calm.h"), F.col("at"))).alias("unrest_at"),
         F.min(F.when(stands_out, F.col("at"))).alias("burst_at"),
@@ -207,26 +240,53 @@ def _findings(marked: DataFrame, ratio: float) -> DataFrame:
     agrees = F.coalesce(F.abs(F.log(F.col("matched") + 0.001)) / log(ratio) >= 0.8, F.lit(True))
     shift = F.when(agrees, F.least(score, step)).otherwise(F.lit(0.0))
     # A burst that is over is told as one; a few loud hours must not pass for a new habit.
-    burst = F.when((F.col("burst_hours") > 0) & (F.col("burst_last") < F.col("hours") - 1), F.lit(1.0)).otherwise(0.0)
+    burst = F.when(
+        (F.col("burst_hours") > 0) & (F.col("burst_last") < F.col("hours") - 1), F.lit(1.0)
+    ).otherwise(0.0)
     c2 = F.col("c") - F.col("calm.c1")
     v1 = F.try_divide(F.col("calm.v1"), F.col("calm.c1"))
     v2 = F.try_divide(F.col("v") - F.col("calm.v1"), c2)
-    rest = F.greatest(F.lit(1e-6), F.try_divide(F.col("vv") - F.col("calm.c1") * v1 * v1 - c2 * v2 * v2, F.col("c")))
+    rest = F.greatest(
+        F.lit(1e-6), F.try_divide(F.col("vv") - F.col("calm.c1") * v1 * v1 - c2 * v2 * v2, F.col("c"))
+    )
     t = F.sqrt(F.col("calm.unrest") / F.greatest(F.lit(0.01), rest))
     unrest = F.coalesce(F.least(F.abs(v2 - v1) / IRREGULAR, t / IRREGULAR_T), F.lit(0.0))
     scored = sums.join(matched, "client_id", "left").select(
-        "client_id", "shift_at", "unrest_at", "burst_at", "usual", "burst_n",
-        rate1.alias("rate1"), rate2.alias("rate2"), F.coalesce(shift, F.lit(0.0)).alias("shift"),
-        burst.alias("burst"), unrest.alias("unrest"), (F.exp(v1) - 0.01).alias("v1"), (F.exp(v2) - 0.01).alias("v2"),
-    )  # fmt: skip
+        "client_id",
+        "shift_at",
+        "unrest_at",
+        "burst_at",
+        "usual",
+        "burst_n",
+        rate1.alias("rate1"),
+        rate2.alias("rate2"),
+        F.coalesce(shift, F.lit(0.0)).alias("shift"),
+        burst.alias("burst"),
+        unrest.alias("unrest"),
+        (F.exp(v1) - 0.01).alias("v1"),
+        (F.exp(v2) - 0.01).alias("v2"),
+    )
     is_burst, is_shift, is_unrest = F.col("burst") >= 1, F.col("shift") >= 1, F.col("unrest") >= 1
-    speed = F.when(F.col("rate2") < 0.05 * F.col("rate1"), "silent").when(F.col("rate2") > F.col("rate1"), "faster").otherwise("slower")
+    speed = (
+        F.when(F.col("rate2") < 0.05 * F.col("rate1"), "silent")
+        .when(F.col("rate2") > F.col("rate1"), "faster")
+        .otherwise("slower")
+    )
     return scored.where(is_burst | is_shift | is_unrest).select(
         "client_id",
-        F.when(is_burst, F.col("burst_at")).when(is_shift, F.col("shift_at")).otherwise(F.col("unrest_at")).alias("changed_at"),
+        F.when(is_burst, F.col("burst_at"))
+        .when(is_shift, F.col("shift_at"))
+        .otherwise(F.col("unrest_at"))
+        .alias("changed_at"),
         F.when(is_burst, F.lit("burst")).when(is_shift, speed).otherwise(F.lit("irregular")).alias("kind"),
-        F.when(is_burst, F.col("usual") / 3600).when(is_shift, F.col("rate1") / 3600).otherwise(F.col("v1")).alias("before"),
-        F.when(is_burst, F.col("burst_n") / 3600).when(is_shift, F.col("rate2") / 3600).otherwise(F.col("v2")).alias("after"),
+        F.when(is_burst, F.col("usual") / 3600)
+        .when(is_shift, F.col("rate1") / 3600)
+        .otherwise(F.col("v1"))
+        .alias("before"),
+        F.when(is_burst, F.col("burst_n") / 3600)
+        .when(is_shift, F.col("rate2") / 3600)
+        .otherwise(F.col("v2"))
+        .alias("after"),
         F.greatest("burst", "shift", "unrest").alias("score"),
         is_burst.alias("is_over"),
     )

@@ -34,10 +34,13 @@ def control(hours: DataFrame, staleness: float = 5.0, alpha: float = ALPHA) -> D
         sums.withColumn("loss_rate", loss_rate)
         .withColumn("delta", delta)
         .select(
-            "client_id", "loss_rate", (F.col("seconds") / F.col("checks")).alias("tau"),
+            "client_id",
+            "loss_rate",
+            (F.col("seconds") / F.col("checks")).alias("tau"),
             F.when(has_loss, t).alias("t"),
             F.when(has_loss, t * (alpha - 1.0) / (alpha * F.col("delta"))).alias("n"),
             F.try_divide(F.col("losses"), F.col("lossy")).alias("k"),
-            F.lit(alpha).alias("alpha"), "delta",
+            F.lit(alpha).alias("alpha"),
+            "delta",
         )
-    )  # fmt: skip
+    )

@@ -33,30 +33,34 @@ def total(pairs: str = PAIRS) -> Column:
 
 def quantile(q: float, pairs: str = PAIRS) -> Column:
     """Nearest-rank quantile in µs, the same as `schema.quantile`."""
-    return value(_at(F.col(pairs), q, "bin"))
+    return value(_at(F.col(pairs), q))
 
 
 def median_deviation(median: Column, pairs: str = PAIRS) -> Column:
     """Median of |value − median|, in µs: MAD."""
     deviations = F.sort_array(
-        F.transform(pairs, lambda each: F.struct(F.abs(value(each["bin"]) - median).alias("bin"), each["count"].alias("count")))
+        F.transform(
+            pairs,
+            lambda each: F.struct(
+                F.abs(value(each["bin"]) - median).alias("bin"), each["count"].alias("count")
+            ),
+        )
     )
-    return _at(deviations, 0.5, "bin")
+    return _at(deviations, 0.5)
 
 
-def _at(pairs: Column, q: float, name: str) -> Column:
+def _at(pairs: Column, q: float) -> Column:
     """The first entry at which the running count reaches the rank; null of nothing."""
     size = F.aggregate(pairs, F.lit(0).cast("long"), lambda seen, each: seen + each["count"])
     rank = F.greatest(F.lit(1.0), F.lit(q) * size)
-    kind = "double" if name != "bin" else "double"
-    start = F.struct(F.lit(0).cast("long").alias("seen"), F.lit(None).cast(kind).alias("found"))
+    start = F.struct(F.lit(0).cast("long").alias("seen"), F.lit(None).cast("double").alias("found"))
     return F.aggregate(
         pairs,
         start,
         lambda state, each: F.struct(
             (state["seen"] + each["count"]).alias("seen"),
             F.when(state["found"].isNotNull(), state["found"])
-            .when(state["seen"] + each["count"] >= rank, each[name].cast(kind))
+            .when(state["seen"] + each["count"] >= rank, each["bin"].cast("double"))
             .alias("found"),
         ),
         lambda state: state["found"],

@@ -18,12 +18,20 @@ SLOT_SECONDS = 300  # of beacons
 def traffic(full: DataFrame, summary: DataFrame) -> DataFrame:
     """By hour, node, client and topic; the tables of clients, topics and nodes are sums of it."""
     messages = full.where("window_us = 0").select(
-        "date", "hour", "node", "client_id", "topic", "lost", "bytes",
-        F.col("count").alias("messages"), F.col("ts").alias("first"), F.col("ts").alias("last"),
+        "date",
+        "hour",
+        "node",
+        "client_id",
+        "topic",
+        "lost",
+        "bytes",
+        F.col("count").alias("messages"),
+        F.col("ts").alias("first"),
+        F.col("ts").alias("last"),
         F.expr("CASE WHEN gap_us >= 0 THEN 1L ELSE 0L END").alias("gaps"),
         F.expr("CASE WHEN gap_us >= 0 THEN CAST(gap_us AS DOUBLE) ELSE 0D END").alias("gap"),
         F.expr("CASE WHEN gap_us < 0 THEN 1L ELSE 0L END").alias("negative"),
-    )  # fmt: skip
+    )
     return _summed(messages.withColumn("squares", F.col("gap") * F.col("gap")), _windows(summary))
 
 
@@ -33,22 +41,32 @@ def _windows(summary: DataFrame) -> DataFrame:
     zero = F.lit(0.0)
 
     def weigh(power: int) -> Column:
-        def add(sum: Column, each: Column) -> Column:
+        def add(total: Column, each: Column) -> Column:
             worth = value(each["gap_bins"].cast("int"))
-            return sum + (worth if power == 1 else worth * worth) * each["gap_counts"]
+            return total + (worth if power == 1 else worth * worth) * each["gap_counts"]
 
         return F.coalesce(F.aggregate(pairs, zero, add), zero)
 
     counted = F.coalesce(
-        F.aggregate("gap_counts", F.lit(0).cast("long"), lambda sum, each: sum + each), F.lit(0).cast("long")
+        F.aggregate("gap_counts", F.lit(0).cast("long"), lambda total, each: total + each),
+        F.lit(0).cast("long"),
     )
     return summary.where("window_us > 0").select(
-        "date", "hour", "node", "client_id", "topic", "lost", "bytes",
+        "date",
+        "hour",
+        "node",
+        "client_id",
+        "topic",
+        "lost",
+        "bytes",
         F.col("count").alias("messages"),
-        F.coalesce("first", "ts").alias("first"), F.coalesce("last", "ts").alias("last"),
-        counted.alias("gaps"), weigh(1).alias("gap"), F.lit(0).cast("long").alias("negative"),
+        F.coalesce("first", "ts").alias("first"),
+        F.coalesce("last", "ts").alias("last"),
+        counted.alias("gaps"),
+        weigh(1).alias("gap"),
+        F.lit(0).cast("long").alias("negative"),
         weigh(2).alias("squares"),
-    )  # fmt: skip
+    )
 
 
 def _summed(messages: DataFrame, windows: DataFrame) -> DataFrame:
@@ -73,7 +91,10 @@ def clients(traffic: DataFrame) -> DataFrame:
     return traffic.groupBy("date", "hour", "client_id").agg(
         # Equal counts: the later name, so that the answer does not depend on the order of rows.
         F.max(F.struct("messages", "topic"))["topic"].alias("topic"),
-        *(F.sum(name).alias(name) for name in ("messages", "bytes", "gaps", "gap_sum_us", "gap_squares", "negative_gaps")),
+        *(
+            F.sum(name).alias(name)
+            for name in ("messages", "bytes", "gaps", "gap_sum_us", "gap_squares", "negative_gaps")
+        ),
         F.min("first").alias("first"),
         F.max("last").alias("last"),
     )
@@ -100,14 +121,28 @@ def gaps(full: DataFrame, summary: DataFrame, part_hours: int) -> DataFrame:
     """Histograms of gaps. A gap that ends a quiet time belongs to it like any other."""
     part = (F.col("hour") / part_hours).cast("int").alias("part")
     messages = full.where("window_us = 0 AND gap_us >= 0").select(
-        "date", part, "client_id", F.expr(bin_sql("gap_us")).alias("bin"), F.lit(1).cast("long").alias("count")
+        "date",
+        part,
+        "client_id",
+        F.expr(bin_sql("gap_us")).alias("bin"),
+        F.lit(1).cast("long").alias("count"),
     )
     windows = (
         summary.where("window_us > 0")
         .select("date", part, "client_id", F.explode(F.arrays_zip("gap_bins", "gap_counts")).alias("pair"))
-        .select("date", "part", "client_id", F.col("pair.gap_bins").alias("bin"), F.col("pair.gap_counts").alias("count"))
+        .select(
+            "date",
+            "part",
+            "client_id",
+            F.col("pair.gap_bins").alias("bin"),
+            F.col("pair.gap_counts").alias("count"),
+        )
     )
-    return messages.unionByName(windows).groupBy("date", "part", "client_id", "bin").agg(F.sum("count").alias("count"))
+    return (
+        messages.unionByName(windows)
+        .groupBy("date", "part", "client_id", "bin")
+        .agg(F.sum("count").alias("count"))
+    )
 
 
 def topics_that_matter(topics: DataFrame, most: int) -> DataFrame:
@@ -130,10 +165,13 @@ def seconds(publish: DataFrame, wanted: DataFrame) -> DataFrame:
         counted.groupBy("date", "hour", "topic")
         .agg(ordered.alias("pairs"))
         .select(
-            "date", "hour", "topic",
-            F.col("pairs.second").alias("seconds"), F.col("pairs.count").alias("counts"),
+            "date",
+            "hour",
+            "topic",
+            F.col("pairs.second").alias("seconds"),
+            F.col("pairs.count").alias("counts"),
         )
-    )  # fmt: skip
+    )
 
 
 def loads(load: DataFrame) -> DataFrame:
@@ -143,7 +181,9 @@ def loads(load: DataFrame) -> DataFrame:
     return load.groupBy("date", "hour", "node").agg(
         F.count("*").alias("samples"),
         (F.sum("window_us") / 1e6).alias("seconds"),
-        state("LOW"), state("HIGH"), state("OVERLOAD"),
+        state("LOW"),
+        state("HIGH"),
+        state("OVERLOAD"),
         F.sum(F.col("wait_us").cast("double")).alias("wait_sum_us"),
         F.max("wait_us").alias("wait_max_us"),
         F.sum("cpu_us").alias("cpu_us"),
@@ -152,14 +192,18 @@ def loads(load: DataFrame) -> DataFrame:
         F.sum("publish_received").alias("received"),
         F.sum("publish_sent").alias("sent"),
         F.sum("dropped").alias("dropped"),
-    )  # fmt: skip
+    )
 
 
 def fanout(deliver: DataFrame) -> DataFrame:
-    return deliver.where("topic IS NOT NULL").groupBy("date", "hour", "topic").agg(
-        F.sum("count").alias("messages"),
-        F.sum("bytes").alias("bytes"),
-        F.count_distinct("client_id", F.coalesce("group", F.lit(""))).alias("subscribers"),
+    return (
+        deliver.where("topic IS NOT NULL")
+        .groupBy("date", "hour", "topic")
+        .agg(
+            F.sum("count").alias("messages"),
+            F.sum("bytes").alias("bytes"),
+            F.count_distinct("client_id", F.coalesce("group", F.lit(""))).alias("subscribers"),
+        )
     )
 
 
@@ -220,7 +264,9 @@ def _once(rpc: DataFrame) -> DataFrame:
 def rpc_hops(rpc: DataFrame) -> DataFrame:
     hops = F.array(
         *(
-            F.struct(F.lit(hop).alias("hop"), F.expr(f"unix_micros({end}) - unix_micros({begin})").alias("us"))
+            F.struct(
+                F.lit(hop).alias("hop"), F.expr(f"unix_micros({end}) - unix_micros({begin})").alias("us")
+            )
             for hop, begin, end in HOPS
         )
     )
@@ -238,7 +284,9 @@ def rpc_outcomes(rpc: DataFrame) -> DataFrame:
     return (
         _once(rpc)
         .groupBy("date", "hour", F.coalesce("gw", F.lit("")).alias("gw"), "outcome")
-        .agg(F.count("*").alias("count"), F.sum(F.when(F.col("attempt") > 1, 1).otherwise(0)).alias("retries"))
+        .agg(
+            F.count("*").alias("count"), F.sum(F.when(F.col("attempt") > 1, 1).otherwise(0)).alias("retries")
+        )
     )
 
 

@@ -28,11 +28,15 @@ def members(hours: DataFrame) -> DataFrame:
         .groupBy("group", "client_id")
         .agg(
             F.sum("messages").alias("messages"),
-            F.try_divide(F.sum(F.col("service_sum") * F.col("weight")), F.sum(F.col("messages") * F.col("weight"))).alias("service"),
+            F.try_divide(
+                F.sum(F.col("service_sum") * F.col("weight")), F.sum(F.col("messages") * F.col("weight"))
+            ).alias("service"),
             F.sum(F.col("scatter") * F.col("weight")).alias("scatter"),
             F.sum(F.greatest(F.lit(0), F.col("windows") - 1) * F.col("weight")).alias("freedom"),
         )
     )
     deviation = F.sqrt(F.try_divide(F.col("scatter"), F.col("freedom")))
     variability = F.coalesce(F.try_divide(deviation, F.col("service")), F.lit(0.0))
-    return sums.where("service > 0").select("group", "client_id", "service", variability.alias("variability"), "messages")
+    return sums.where("service > 0").select(
+        "group", "client_id", "service", variability.alias("variability"), "messages"
+    )

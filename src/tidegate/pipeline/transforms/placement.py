@@ -1,7 +1,7 @@
 """Which edge serves which topic (spec 2): subscribers of a topic together, correlated topics apart, nobody overfull.
 
 A plan has as many rows as topics, so it is made on the driver: topics by demand, each to the edge whose fullest
-metric stays lowest, with a penalty for company that it bursts with; then single moves and exchanges as long as one helps.
+metric stays lowest, with a penalty for company that it bursts with; then moves and exchanges as long as one helps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Placed:
     util_match: float
 
 
-def plan(demands: Sequence[Demand], edges: Sequence[Edge], rho: Mapping[tuple[str, str], float]) -> list[Placed]:
+def plan(
+    demands: Sequence[Demand], edges: Sequence[Edge], rho: Mapping[tuple[str, str], float]
+) -> list[Placed]:
     """A topic is in the plan once. `rho` has pairs with their names in order; others are 0. No edges: no plan."""
     if not edges:
         return []
@@ -63,7 +65,12 @@ class _Plan:
     def add(self, demand: Demand) -> None:
         costs = [
             # Ties: the larger bandwidth, then the lower name (spec 2, [R]).
-            (self._fullest(at, demand) + PENALTY * self._company(at, demand.topic), -edge.uplink_bits, edge.name, at)
+            (
+                self._fullest(at, demand) + PENALTY * self._company(at, demand.topic),
+                -edge.uplink_bits,
+                edge.name,
+                at,
+            )
             for at, edge in enumerate(self._edges)
         ]
         self._demands.append(demand)
@@ -79,12 +86,15 @@ class _Plan:
     def rows(self) -> list[Placed]:
         return [
             Placed(
-                topic=demand.topic, edge=self._edges[self._at[demand.topic]].name, rate=demand.rate,
+                topic=demand.topic,
+                edge=self._edges[self._at[demand.topic]].name,
+                rate=demand.rate,
                 util_up=self._bits[self._at[demand.topic]] / self._edges[self._at[demand.topic]].uplink_bits,
-                util_match=self._rate[self._at[demand.topic]] / self._edges[self._at[demand.topic]].match_rate,
+                util_match=self._rate[self._at[demand.topic]]
+                / self._edges[self._at[demand.topic]].match_rate,
             )
             for demand in sorted(self._demands, key=lambda each: each.topic)
-        ]  # fmt: skip
+        ]
 
     def _fullest(self, at: int, demand: Demand | None = None) -> float:
         edge = self._edges[at]

@@ -20,12 +20,17 @@ STATE: Final = f"struct<gw: string, flaps: bigint, known: {KNOWN}>"
 def routes(beacons: DataFrame, hysteresis: float = 5.0, age: int = 2) -> DataFrame:
     """Rows of `schema.ROUTES`. `age`: slots without a word after which a gateway is none."""
     heard = beacons.groupBy("mac", "slot", "gw").agg(
-        (F.sum("rssi_sum") / F.sum("count")).alias("rssi"), F.sum("count").alias("count"), F.max("last").alias("last")
+        (F.sum("rssi_sum") / F.sum("count")).alias("rssi"),
+        F.sum("count").alias("count"),
+        F.max("last").alias("last"),
     )
     entry = F.struct("gw", "rssi", "count")
-    slots = heard.groupBy("mac", "slot").agg(F.sort_array(F.collect_list(entry)).alias("heard"), F.max("last").alias("last"))
+    slots = heard.groupBy("mac", "slot").agg(
+        F.sort_array(F.collect_list(entry)).alias("heard"), F.max("last").alias("last")
+    )
     of_device = slots.groupBy("mac").agg(
-        F.sort_array(F.collect_list(F.struct("slot", "heard"))).alias("slots"), F.max("last").alias("heard_at")
+        F.sort_array(F.collect_list(F.struct("slot", "heard"))).alias("slots"),
+        F.max("last").alias("heard_at"),
     )
     start = F.expr(f"CAST(named_struct('gw', NULL, 'flaps', 0L, 'known', array()) AS {STATE})")
     last = F.aggregate("slots", start, lambda state, slot: _step(state, slot["heard"], hysteresis, age))
@@ -33,14 +38,20 @@ def routes(beacons: DataFrame, hysteresis: float = 5.0, age: int = 2) -> DataFra
     own = F.filter("route.known", lambda each: each["gw"] == F.col("route.gw"))
     others = F.filter("route.known", lambda each: each["gw"] != F.col("route.gw"))
     return found.select(
-        "mac", F.col("route.gw").alias("gw"), F.get(own, F.lit(0))["rssi"].alias("rssi"), "heard_at",
-        _strongest(others)["gw"].alias("second_gw"), F.col("route.flaps").alias("flaps"),
-    )  # fmt: skip
+        "mac",
+        F.col("route.gw").alias("gw"),
+        F.get(own, F.lit(0))["rssi"].alias("rssi"),
+        "heard_at",
+        _strongest(others)["gw"].alias("second_gw"),
+        F.col("route.flaps").alias("flaps"),
+    )
 
 
 def _strongest(known: Column) -> Column:
     """Equal ones by name, so that the answer is one."""
-    return F.array_max(F.transform(known, lambda each: F.struct(each["rssi"].alias("rssi"), each["gw"].alias("gw"))))
+    return F.array_max(
+        F.transform(known, lambda each: F.struct(each["rssi"].alias("rssi"), each["gw"].alias("gw")))
+    )
 
 
 def _step(state: Column, heard: Column, hysteresis: float, age: int) -> Column:
@@ -51,10 +62,12 @@ def _step(state: Column, heard: Column, hysteresis: float, age: int) -> Column:
         return F.struct(each["gw"].alias("gw"), now.alias("rssi"), F.lit(0).alias("age"))
 
     silent = F.filter(
-        state["known"], lambda old: ~F.exists(heard, lambda each: each["gw"] == old["gw"]) & (old["age"] + 1 < age)
+        state["known"],
+        lambda old: ~F.exists(heard, lambda each: each["gw"] == old["gw"]) & (old["age"] + 1 < age),
     )
     aged = F.transform(
-        silent, lambda old: F.struct(old["gw"].alias("gw"), old["rssi"].alias("rssi"), (old["age"] + 1).alias("age"))
+        silent,
+        lambda old: F.struct(old["gw"].alias("gw"), old["rssi"].alias("rssi"), (old["age"] + 1).alias("age")),
     )
     known = F.concat(F.transform(heard, smoothed).cast(KNOWN), aged.cast(KNOWN))
     best = _strongest(known)
@@ -69,7 +82,7 @@ def _step(state: Column, heard: Column, hysteresis: float, age: int) -> Column:
 
 
 def gateways(beacons: DataFrame, routes: DataFrame, age: int = 2) -> DataFrame:
-    """Rows of `tables.GATEWAYS`. Dead: not heard from for some slots, in which others heard devices that it had heard."""
+    """Rows of `tables.GATEWAYS`. Dead: silent for some slots, in which others heard devices that it had heard."""
     last = beacons.groupBy("gw").agg(F.max("slot").alias("last_slot"), F.max("last").alias("heard_at"))
     known = beacons.select("gw", "mac").distinct()
     later = beacons.groupBy("mac").agg(F.max("slot").alias("mac_slot"))

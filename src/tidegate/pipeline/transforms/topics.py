@@ -40,7 +40,9 @@ def grid(topics: DataFrame) -> DataFrame:
     hours = hours.join(recorded, "h", "left")
     every = seen.select("topic").distinct().crossJoin(F.broadcast(hours))
     n = F.when(F.col("is_recorded"), F.coalesce("n", F.lit(0.0)))
-    return every.join(seen, ["topic", "h"], "left").select("topic", "h", (F.col("h") > F.col("high")).alias("is_next"), n.alias("n"))
+    return every.join(seen, ["topic", "h"], "left").select(
+        "topic", "h", (F.col("h") > F.col("high")).alias("is_next"), n.alias("n")
+    )
 
 
 def forecasts(grid: DataFrame) -> DataFrame:
@@ -52,11 +54,11 @@ def forecasts(grid: DataFrame) -> DataFrame:
     ordered = Window.partitionBy("topic").orderBy("h")
 
     def weighted(terms: Iterable[tuple[Column, float]]) -> Column:
-        sum, weight = F.lit(0.0), F.lit(0.0)
+        total, weight = F.lit(0.0), F.lit(0.0)
         for term, factor in terms:
-            sum = sum + F.coalesce(term * factor, F.lit(0.0))
+            total = total + F.coalesce(term * factor, F.lit(0.0))
             weight = weight + F.when(term.isNotNull(), F.lit(factor)).otherwise(0.0)
-        return F.try_divide(sum, weight)
+        return F.try_divide(total, weight)
 
     days = [(F.lag("n", 24 * day).over(ordered), 1.0) for day in range(1, DAYS)]
     days.append((F.lag("n", 24 * DAYS).over(ordered), WEEK_WEIGHT))
@@ -84,7 +86,9 @@ def topic_policy(topics: DataFrame, groups: DataFrame) -> DataFrame:
         F.sum("n").alias("messages"),
         F.count("n").alias("hours"),
         F.max(F.when(F.col("is_next"), F.col("forecast"))).alias("forecast"),
-        F.avg(F.when(F.col("season").isNotNull(), F.col("error") ** 2 - 1.0 / (F.col("n") + 1.0))).alias("model"),
+        F.avg(F.when(F.col("season").isNotNull(), F.col("error") ** 2 - 1.0 / (F.col("n") + 1.0))).alias(
+            "model"
+        ),
         F.avg(F.col("error") ** 2 - 1.0 / (F.col("n") + 1.0)).alias("rough"),
     )
     variance = F.greatest(F.lit(0.0), F.coalesce("model", "rough", F.lit(1.0)))
@@ -96,33 +100,44 @@ def topic_policy(topics: DataFrame, groups: DataFrame) -> DataFrame:
         .join(profile(topics), "topic", "left")
         .join(F.broadcast(groups), "topic", "left")
         .select(
-            "topic", F.try_divide(F.col("messages"), seconds).alias("rate"), F.try_divide(F.col("bytes"), seconds).alias("bytes_rate"), "profile",
+            "topic",
+            F.try_divide(F.col("messages"), seconds).alias("rate"),
+            F.try_divide(F.col("bytes"), seconds).alias("bytes_rate"),
+            "profile",
             (F.col("forecast") / 3600).alias("forecast"),
             (F.greatest(F.lit(0.0), F.col("forecast") - half) / 3600).alias("forecast_low"),
             ((F.col("forecast") + half) / 3600).alias("forecast_high"),
             "burst_group",
         )
-    )  # fmt: skip
+    )
 
 
 def profile(topics: DataFrame) -> DataFrame:
     """Messages per second in each hour of the week. An hour of the week not seen yet is that hour of other days."""
     made = grid(topics).where("n IS NOT NULL")
     hour_of_day = (F.col("h") % 24).cast("int")
-    week = ((F.expr("CAST(h div 24 AS BIGINT)") + 3) % 7 * 24 + hour_of_day).cast("int")  # 1970-01-01 was a Thursday
+    week = ((F.expr("CAST(h div 24 AS BIGINT)") + 3) % 7 * 24 + hour_of_day).cast(
+        "int"
+    )  # 1970-01-01 was a Thursday
     means = made.groupBy("topic", week.alias("week")).agg(F.avg("n").alias("n"))
     by_day = made.groupBy("topic", hour_of_day.alias("hod")).agg(F.avg("n").alias("n"))
     overall = made.groupBy("topic").agg((F.avg("n") / 3600).alias("all"))
 
     def mapped(frame: DataFrame, key: str, name: str) -> DataFrame:
-        return frame.groupBy("topic").agg(F.map_from_entries(F.collect_list(F.struct(key, F.col("n") / 3600))).alias(name))
+        return frame.groupBy("topic").agg(
+            F.map_from_entries(F.collect_list(F.struct(key, F.col("n") / 3600))).alias(name)
+        )
 
-    joined = mapped(means, "week", "weeks").join(mapped(by_day, "hod", "days"), "topic").join(overall, "topic")
+    joined = (
+        mapped(means, "week", "weeks").join(mapped(by_day, "hod", "days"), "topic").join(overall, "topic")
+    )
     return joined.select(
         "topic",
         F.transform(
             F.sequence(F.lit(0), F.lit(167)),
-            lambda at: F.coalesce(F.try_element_at("weeks", at), F.try_element_at("days", (at % 24).cast("int")), F.col("all")),
+            lambda at: F.coalesce(
+                F.try_element_at("weeks", at), F.try_element_at("days", (at % 24).cast("int")), F.col("all")
+            ),
         ).alias("profile"),
     )
 
@@ -133,7 +148,10 @@ def forecast_quality(topics: DataFrame) -> DataFrame:
     last = made.agg(F.max("h").alias("last"))
     shown = made.crossJoin(F.broadcast(last)).where(F.col("h") > F.col("last") - BACKTEST)
     before = Window.partitionBy("topic").orderBy("h").rowsBetween(Window.unboundedPreceding, -1)
-    variance = F.greatest(F.lit(0.0), F.coalesce(F.avg(F.col("error") ** 2 - 1.0 / (F.col("n") + 1.0)).over(before), F.lit(0.05)))
+    variance = F.greatest(
+        F.lit(0.0),
+        F.coalesce(F.avg(F.col("error") ** 2 - 1.0 / (F.col("n") + 1.0)).over(before), F.lit(0.05)),
+    )
     half = INTERVAL * F.sqrt(variance * F.col("forecast") ** 2 + F.col("forecast") + 1.0)
     off = F.abs(F.col("n") - F.col("forecast"))
     return (
@@ -173,8 +191,8 @@ def correlations(seconds: DataFrame, least: float = 0.7) -> DataFrame:
     )
 
 
-def _products(key: Any, table: Any) -> Any:
-    """Sums over one hour of the products of deviations, for all pairs of topics, as Spark's grouped Arrow map calls it."""
+def _products(table: Any) -> Any:
+    """Sums over one hour of the products of deviations, for all pairs of topics; called with the hour's rows."""
     import numpy as np
     import pyarrow as pa
 
