@@ -13,6 +13,8 @@ from tidegate.policy.settings import PolicySettings
 from tidegate.policy.snapshot import Snapshot, load
 from tidegate.policy.store import PolicyStore
 
+RETRY = 30.0  # seconds until a snapshot that was refused is looked at again
+
 log = logging.getLogger("tidegate.policy")
 
 
@@ -31,6 +33,8 @@ class PolicyWatcher:
         self._store = PolicyStore(Path(settings.path))
         self._snapshot: Snapshot | None = None
         self._refused = ""  # what was refused last, and why: it is said once
+        self._refused_version = ""
+        self._retry_at = 0.0
         self.loads = 0
         self.faults = 0
 
@@ -50,13 +54,14 @@ class PolicyWatcher:
         try:
             current = await asyncio.to_thread(self._store.current)
             version = current or ""
-            if not version or version == self.version:
+            if not version or version == self.version or self._is_too_soon(version):
                 return
             snapshot = await asyncio.to_thread(load, self._store, version, self.settings)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a file must not end the node's learning
             self._refuse(version, error)
             return
-        before, self._snapshot = self._snapshot, snapshot
+        old, before = [self._snapshot], self.version
+        self._snapshot = snapshot
         self._apply(snapshot)
         self._refused = ""
         self.loads += 1
@@ -68,11 +73,16 @@ class PolicyWatcher:
                 "members": len(snapshot.speeds),
             },
         )
-        self._tell(before.version if before is not None else "", snapshot.version, "")
-        await asyncio.to_thread(_let_go, [before])
-        del before
+        self._tell(before, snapshot.version, "")
+        await asyncio.to_thread(old.clear)  # its memory is given back there, not on the loop
+
+    def _is_too_soon(self, version: str) -> bool:
+        """What was refused is rarely better a moment later, and reading all of it is work."""
+        return version == self._refused_version and asyncio.get_running_loop().time() < self._retry_at
 
     def _refuse(self, version: str, error: Exception) -> None:
+        self._refused_version = version
+        self._retry_at = asyncio.get_running_loop().time() + RETRY
         said = f"{version} {error}"
         if said == self._refused:
             return
@@ -90,8 +100,3 @@ class PolicyWatcher:
 
 def _hint(error: Exception) -> str:
     return error.hint if isinstance(error, PolicyError) else ""
-
-
-def _let_go(held: list[Snapshot | None]) -> None:
-    """Memory of the old snapshot is given back here, not on the loop."""
-    held.clear()
