@@ -1,8 +1,8 @@
 """The one Spark session of a test run: started by the first test that asks for it, in one xdist worker only.
 
-A session takes ten seconds to start and half a gigabyte, so tests share it: use `spark`, leave no query running, and give
-tables and folders names of your own. Tests that use it carry the mark `xdist_group("spark")`, which `--dist loadgroup`
-turns into one worker for all of them.
+A session takes ten seconds to start and half a gigabyte, so tests share it: use `spark`, leave no query running, and
+give tables and folders names of your own. Tests that use it carry the mark `xdist_group("spark")`, which
+`--dist loadgroup` turns into one worker for all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Messages a second from MQTT into Spark: `python -m bench.spark.speed`.
 
-A broker, the feeder (`feed.py`), the spool process and Spark with a noop sink share this machine. Measured is the time from
-the first message published until Spark has processed the last, and the CPU time of each process meanwhile. A warm-up
-query comes first, so that neither the JVM's start nor its compiler are part of it. JSON goes to standard output.
+A broker, the feeder (`feed.py`), the spool process and Spark with a noop sink share this machine. Measured is the time
+from the first message published until Spark has processed the last, and the CPU time of each process meanwhile. A
+warm-up comes first, so that neither the JVM's start nor its compiler are part of it. JSON goes to standard output.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def wait_for(query: Any, rows: int) -> None:
 
 def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
     process = psutil.Process(pid)
-    total = sum(process.cpu_times()[:2 if not with_children else 4])
+    total = sum(process.cpu_times()[: 2 if not with_children else 4])
     for each in process.children(recursive=True) if with_children else ():
         try:
             total += sum(each.cpu_times()[:4])  # with children that have ended
@@ -55,19 +55,35 @@ def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
 
 
 def run(
-    messages: int, window: int, rate: int, broker_name: str, durable: bool, trigger: str, options: dict[str, str]
+    messages: int,
+    window: int,
+    rate: int,
+    broker_name: str,
+    durable: bool,
+    trigger: str,
+    options: dict[str, str],
 ) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="tidespark-") as folder, Broker(name=broker_name, durable=durable) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="tidespark-") as folder,
+        Broker(name=broker_name, durable=durable) as broker,
+    ):
         spark = make_session(folder, "bench.spark.speed")
         spool = Path(folder, "spool")
-        given = {"url": f"mqtt://127.0.0.1:{broker.port}", "topics": f"{PREFIX}/#", "spool": str(spool), **options}
+        given = {
+            "url": f"mqtt://127.0.0.1:{broker.port}",
+            "topics": f"{PREFIX}/#",
+            "spool": str(spool),
+            **options,
+        }
         query = (
             spark.readStream.format("mqtt").options(**given).load()
             .writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint")
             .trigger(processingTime=trigger).start()
         )  # fmt: skip
         try:
-            while not (spool / "status.json").exists() or "connected" not in (spool / "status.json").read_text():
+            while (
+                not (spool / "status.json").exists() or "connected" not in (spool / "status.json").read_text()
+            ):
                 if query.exception() is not None:
                     raise SystemExit(f"error: {query.exception()}")
                 time.sleep(0.05)
@@ -118,7 +134,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--window", type=int, default=5_000, help="unacknowledged messages of the feeder")
-    parser.add_argument("--rate", type=int, default=0, help="messages a second offered; 0: as fast as acknowledged")
+    parser.add_argument(
+        "--rate", type=int, default=0, help="messages a second offered; 0: as fast as acknowledged"
+    )
     parser.add_argument("--trigger", default="1 second", help="interval of micro-batches")
     parser.add_argument("--broker", choices=["tidegate", "mosquitto"], default="tidegate")
     parser.add_argument("--durable", action="store_true", help="the broker keeps the session on disk")

@@ -72,7 +72,9 @@ class Driver:
             )  # fmt: skip
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "started\n":
-            raise RuntimeError(f"the driver did not start: {(self._folder / 'driver.log').read_text()[-3000:]}")
+            raise RuntimeError(
+                f"the driver did not start: {(self._folder / 'driver.log').read_text()[-3000:]}"
+            )
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
 
     @property
@@ -140,7 +142,8 @@ async def publish(url: str, messages: int, done: Callable[[], None]) -> None:
     ) as client:  # fmt: skip
         for number in range(messages):
             await room.acquire()
-            client.publish_nowait(TOPIC.format(number % 50), f'{{"event_id":{number}}}', qos=1).add_done_callback(on_done)
+            future = client.publish_nowait(TOPIC.format(number % 50), f'{{"event_id":{number}}}', qos=1)
+            future.add_done_callback(on_done)
         for _ in range(IN_FLIGHT):
             await room.acquire()
     if faults:
@@ -254,7 +257,10 @@ def main() -> int:
     parser.add_argument("--broker-kills", type=int, default=1)
     given = parser.parse_args()
     outcome = run(
-        given.messages, given.driver_kills, given.broker_kills, lambda line: print(line, file=sys.stderr, flush=True)
+        given.messages,
+        given.driver_kills,
+        given.broker_kills,
+        lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(json.dumps(asdict(outcome), indent=1))
     return 0 if outcome.is_right else 1

@@ -11,7 +11,7 @@ from tidegate.testing import BrokerThread
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-TESTED = {"aiomqtt_client.py", "embed_broker.py", "paho_client.py", "test_with_fixture.py"}
+TESTED = {"aiomqtt_client.py", "embed_broker.py", "paho_client.py", "spark_mqtt.py", "test_with_fixture.py"}  # fmt: skip
 
 
 def run(*arguments: object) -> str:

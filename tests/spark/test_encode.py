@@ -72,6 +72,8 @@ def test_rows_of_one_topic_share_arrow_messages() -> None:
         ({"topic": ["t"], "payload": [b""], "content_type": ["x"]}, {"mqttVersion": "3.1.1"}, "needs MQTT 5"),
     ],
 )
-def test_what_cannot_be_published_is_refused(columns: dict[str, object], options: dict[str, str], text: str) -> None:
+def test_what_cannot_be_published_is_refused(
+    columns: dict[str, object], options: dict[str, str], text: str
+) -> None:
     with pytest.raises(PayloadError, match=text):
         encode(pa.RecordBatch.from_pydict(columns), **options)

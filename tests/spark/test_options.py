@@ -50,12 +50,20 @@ def test_a_password_is_not_shown() -> None:
         ({"qos": "one"}, "option qos is 'one'", "use a number from 0 to 2"),
         ({"payload": "xml"}, "option payload is 'xml'", "use one of raw, json, arrow"),
         ({"insecure": "yes"}, "option insecure is 'yes'", "use true or false"),
-        ({"maxSpoolBytes": "lots"}, "option maxSpoolBytes is 'lots'", "use a number of bytes, or one with k, m or g"),
+        (
+            {"maxSpoolBytes": "lots"},
+            "option maxSpoolBytes is 'lots'",
+            "use a number of bytes, or one with k, m or g",
+        ),
         ({"topic": "x"}, "option topic is for the sink only", "leave it out"),
         ({"group": "a/b"}, "option group is 'a/b'", "a name without / + and #"),
         ({"topics": "[1]"}, "option topics is '[1]'", 'use "a/#,b/+" or a JSON list of texts'),
         ({"topics": "$share/g/a"}, "option topics is '$share/g/a'", 'give the group as option "group"'),
-        ({"password": "a", "passwordFile": "b"}, "both password and passwordFile are given", "give one of them"),
+        (
+            {"password": "a", "passwordFile": "b"},
+            "both password and passwordFile are given",
+            "give one of them",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_with_a_hint(change: dict[str, str], message: str, hint: str) -> None:

@@ -119,7 +119,8 @@ def test_properties_of_messages_are_kept(spool: Spool) -> None:
     assert rows[1]["content_type"] == "text/plain"
     assert rows[1]["correlation_data"] == b"\0\1"
     assert rows[1]["user_properties"] == [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]
-    assert (rows[1]["qos"], rows[1]["retain"], rows[1]["received"].isoformat()) == (1, True, "1970-01-01T00:00:01+00:00")
+    assert (rows[1]["qos"], rows[1]["retain"]) == (1, True)
+    assert rows[1]["received"].isoformat() == "1970-01-01T00:00:01+00:00"
 
 
 def test_what_tasks_note_is_taken_once(spool: Spool) -> None:

@@ -114,7 +114,7 @@ def test_numbers_go_on_after_everything_was_committed(broker_port: int, start: S
     start(broker_port)
     publish(broker_port, "t/1", numbers(10, 15))
     wait_until(lambda: spool.end() == 15, "15 rows")
-    assert [segment.start for segment in spool.segments()][0] == 10
+    assert spool.segments()[0].start == 10
 
 
 def test_filters_that_are_no_longer_wanted_are_left(broker_port: int, start: Start, spool: Spool) -> None:

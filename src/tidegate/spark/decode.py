@@ -30,9 +30,7 @@ class Decoder:
         self._payload = payload
         self._mode = mode
         hidden = set(META) - ({"payload"} if payload != "raw" else set())
-        self._fields = [
-            field for field in schema if field.name not in hidden and field.name != CORRUPT
-        ]
+        self._fields = [field for field in schema if field.name not in hidden and field.name != CORRUPT]
         unknown = [field.name for field in self._fields]
         if payload == "raw" and (unknown or CORRUPT in schema.names):
             raise PayloadError(
@@ -41,7 +39,8 @@ class Decoder:
             )
         if payload != "raw" and not self._fields:
             raise PayloadError(
-                "no column is left for what the payload says", hint='name some in .schema(…), or use payload "raw"'
+                "no column is left for what the payload says",
+                hint='name some in .schema(…), or use payload "raw"',
             )
 
     def decode(self, batch: pa.RecordBatch, seq: int) -> Iterator[pa.RecordBatch]:
@@ -95,7 +94,9 @@ class Decoder:
                 table = pa_json.read_json(
                     pa.BufferReader(text),
                     read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-                    parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+                    parse_options=pa_json.ParseOptions(
+                        explicit_schema=schema, unexpected_field_behavior="ignore"
+                    ),
                 )
             except pa.ArrowInvalid:
                 table = None

@@ -51,9 +51,14 @@ class Encoder:
         if options.payload == "raw":
             other = [name for name in self._data if name not in PAYLOAD_NAMES]
             if other or len(self._data) != 1:
-                what = f"column {other[0]} has no place in a raw message" if other else "there is no payload column"
+                what = (
+                    f"column {other[0]} has no place in a raw message"
+                    if other
+                    else "there is no payload column"
+                )
                 raise PayloadError(
-                    what, hint='select "payload" (binary or text) and "topic", or set option "payload" to json or arrow'
+                    what,
+                    hint='select "payload" (binary or text) and "topic", or set option "payload" to json or arrow',
                 )
         elif not self._data:
             raise PayloadError("no column is left for the payload", hint="select more than the topic")
@@ -76,12 +81,18 @@ class Encoder:
         fields = [batch.column(name).to_pylist() for name in self._fields]
         for row, payload in enumerate(self._payloads(batch)):
             given = {
-                name: column[row] for name, column in zip(self._fields, fields, strict=True) if column[row] is not None
+                name: column[row]
+                for name, column in zip(self._fields, fields, strict=True)
+                if column[row] is not None
             }
             if "user_properties" in given:
                 given["user_properties"] = tuple(tuple(pair.values()) for pair in given["user_properties"])
             yield Outgoing(
-                topic=self._checked(topics[row]), payload=payload, qos=qos[row], retain=retain[row], fields=given
+                topic=self._checked(topics[row]),
+                payload=payload,
+                qos=qos[row],
+                retain=retain[row],
+                fields=given,
             )
 
     def _payloads(self, batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -145,4 +156,6 @@ def _plain(value: object) -> Any:
         return str(value)
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
-    raise PayloadError(f"a value of type {type(value).__name__} has no form in JSON", hint="cast or drop its column")
+    raise PayloadError(
+        f"a value of type {type(value).__name__} has no form in JSON", hint="cast or drop its column"
+    )

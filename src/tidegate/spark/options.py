@@ -26,11 +26,17 @@ PAYLOADS = ("raw", "json", "arrow")
 MODES = ("permissive", "dropmalformed", "failfast")
 VERSIONS = {"5": 5, "5.0": 5, "4": 4, "3.1.1": 4}
 BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+OF_SPARK = ("path", "checkpointlocation", "queryname")  # its own, handed over with ours
 WEEK = 7 * 24 * 3600
 
 
 def _option(
-    name: str, read: Callable[[str], Any], default: Any = None, *, who: str = "source sink", secret: bool = False
+    name: str,
+    read: Callable[[str], Any],
+    default: Any = None,
+    *,
+    who: str = "source sink",
+    secret: bool = False,
 ) -> Any:
     metadata = {"name": name, "read": read, "who": who}
     return field(default=default, repr=not secret, metadata=metadata)
@@ -136,12 +142,10 @@ class MqttOptions:
     group: str | None = _option("group", _text, who="source")
     spool: str | None = _option("spool", _text, who="source")
     session_expiry: int = _option("sessionExpiry", _number(1, 0xFFFF_FFFF, int), WEEK, who="source")
-    receive_maximum: int = _option("receiveMaximum", _number(1, 65_535, int), 40_000, who="source")
+    receive_maximum: int = _option("receiveMaximum", _number(1, 65_535, int), 20_000, who="source")
     reports: str = _option("reports", _one_of(*Carrier), "auto", who="source")
     mode: str = _option("mode", _one_of(*MODES), "permissive", who="source")
-    max_rows_per_trigger: int | None = _option(
-        "maxRowsPerTrigger", _number(1, 1 << 62, int), who="source"
-    )
+    max_rows_per_trigger: int | None = _option("maxRowsPerTrigger", _number(1, 1 << 62, int), who="source")
     partitions: int = _option("partitions", _number(1, 10_000, int), 4, who="source")
     rows_per_partition: int = _option("minRowsPerPartition", _number(1, 1 << 40, int), 5_000, who="source")
     max_spool_bytes: int = _option("maxSpoolBytes", _size, 1 << 30, who="source")
@@ -163,7 +167,11 @@ class MqttOptions:
     @property
     def filters(self) -> tuple[str, ...]:
         """As they are subscribed to."""
-        return self.topics if self.group is None else tuple(f"$share/{self.group}/{each}" for each in self.topics)
+        return (
+            self.topics
+            if self.group is None
+            else tuple(f"$share/{self.group}/{each}" for each in self.topics)
+        )
 
     def client_options(self, **changes: Any) -> ClientOptions:
         """What both directions have in common; reads the files that are named."""
@@ -198,11 +206,17 @@ def read_options(given: Mapping[str, str], who: str) -> MqttOptions:
     known = {each.metadata["name"].lower(): each for each in fields(MqttOptions)}
     values: dict[str, Any] = {}
     for key, value in given.items():
+        if key.lower() in OF_SPARK:
+            continue
         each = known.get(key.lower())
         if each is None:
             names = [one.metadata["name"] for one in known.values() if who in one.metadata["who"]]
             close = difflib.get_close_matches(key.lower(), [name.lower() for name in names], n=1)
-            hint = f"did you mean {known[close[0]].metadata['name']}?" if close else f"there are {', '.join(names)}"
+            hint = (
+                f"did you mean {known[close[0]].metadata['name']}?"
+                if close
+                else f"there are {', '.join(names)}"
+            )
             raise OptionError(f"option {key} is not known", hint=hint)
         name = each.metadata["name"]
         if who not in each.metadata["who"]:
@@ -211,9 +225,13 @@ def read_options(given: Mapping[str, str], who: str) -> MqttOptions:
             values[each.name] = each.metadata["read"](value)
         except (ValueError, TidegateError) as error:
             shown = "…" if not each.repr else repr(value)
-            raise OptionError(f"option {name} is {shown}", hint=getattr(error, "hint", "") or str(error)) from None
+            raise OptionError(
+                f"option {name} is {shown}", hint=getattr(error, "hint", "") or str(error)
+            ) from None
     if "url" not in values:
-        raise OptionError("option url is missing", hint='say where the broker is: .option("url", "mqtt://localhost")')
+        raise OptionError(
+            "option url is missing", hint='say where the broker is: .option("url", "mqtt://localhost")'
+        )
     options = MqttOptions(**values)
     if who == "source" and not options.topics:
         raise OptionError("option topics is missing", hint='say what to read: .option("topics", "sensors/#")')

@@ -91,7 +91,7 @@ class Spool:
 
     def segments(self) -> list[Segment]:
         """Those that are complete, in order."""
-        found = (_NAME.fullmatch(name) for name in os.listdir(self.folder))
+        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
         return sorted(Segment(int(each[1]), int(each[2])) for each in found if each is not None)
 
     def size_bytes(self) -> int:
@@ -130,8 +130,8 @@ class Spool:
         for segment in self.segments():
             if segment.end <= start or segment.start >= end:
                 continue
-            if segment.start != at and at != start or segment.start > at:
-                break
+            if segment.start > at:
+                break  # a hole
             stop = min(segment.end, end)
             found.append((segment, at - segment.start, stop - segment.start))
             at = stop
@@ -159,13 +159,13 @@ class Spool:
     def recover(self) -> int:
         """Make segments of what a killed process left open; gives how many rows were saved. Needs the lock."""
         saved = 0
-        for name in sorted(os.listdir(self.folder)):
-            found = _OPEN.fullmatch(name)
+        for path in sorted(self.folder.iterdir()):
+            found = _OPEN.fullmatch(path.name)
             if found is None:
-                if name.startswith("_"):
-                    (self.folder / name).unlink()
+                if path.name.startswith("_"):
+                    path.unlink()
                 continue
-            batches = list(_whole_batches(self.folder / name))
+            batches = list(_whole_batches(path))
             segment = Segment(int(found[1]), sum(batch.num_rows for batch in batches))
             if segment.rows and not (self.folder / segment.name).exists():
                 temporary = self.folder / f"_recovered-{segment.name}"
@@ -176,7 +176,7 @@ class Spool:
                 temporary.rename(self.folder / segment.name)
                 _sync(self.folder)
                 saved += segment.rows
-            (self.folder / name).unlink()
+            path.unlink()
         return saved
 
     def note_done(self, done: Done) -> None:
@@ -188,9 +188,9 @@ class Spool:
     def take_done(self) -> list[Done]:
         """What tasks noted since the last call."""
         taken = []
-        for name in os.listdir(self.folder / "done"):
-            found = _DONE.fullmatch(name)
-            (self.folder / "done" / name).unlink(missing_ok=True)
+        for path in (self.folder / "done").iterdir():
+            found = _DONE.fullmatch(path.name)
+            path.unlink(missing_ok=True)
             if found is not None:
                 taken.append(Done(*map(int, found.groups())))
         return taken

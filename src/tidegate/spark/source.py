@@ -1,8 +1,8 @@
 """`spark.read` and `spark.readStream` with `format("mqtt")`.
 
-Streaming: a spool process (see `spool`) receives and numbers the rows; an offset is such a number. Planning happens in a
-process that Spark keeps for the query; readers are pickled to get to the tasks, so whatever is open is opened late and
-stays behind. Batch: every task connects, takes what comes until it is quiet or enough, and leaves.
+Streaming: a spool process (see `spool`) receives and numbers the rows; an offset is such a number. Planning happens in
+a process that Spark keeps for the query; readers are pickled to get to the tasks, so whatever is open is opened late
+and stays behind. Batch: every task connects, takes what comes until it is quiet or enough, and leaves.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -127,7 +128,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = stop - begin
         number = max(1, min(self._options.partitions, rows // self._options.rows_per_partition))
         edges = [begin + rows * each // number for each in range(number + 1)]
-        return [SpoolPartition(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+        return [SpoolPartition(*each) for each in pairwise(edges)]
 
     def read(self, partition: SpoolPartition) -> Iterator[pa.RecordBatch]:
         began = time.time_ns() // 1000
@@ -221,7 +222,9 @@ class MqttBatchReader(DataSourceReader):
             while left is None or left > 0:
                 try:
                     async with asyncio.timeout(options.idle_timeout):
-                        messages = await client.messages.get_many(CHUNK_ROWS if left is None else min(left, CHUNK_ROWS))
+                        messages = await client.messages.get_many(
+                            CHUNK_ROWS if left is None else min(left, CHUNK_ROWS)
+                        )
                 except TimeoutError:
                     return
                 yield to_batch(messages, time.time_ns() // 1000)

@@ -128,7 +128,10 @@ class SpoolProcess:
         # Handling 1 keeps the broker from repeating retained messages (MQTT 5).
         handling = 1 if options.mqtt_version == 5 else 0
         await client.subscribe(
-            *(Subscription(topic_filter=each, qos=options.qos, retain_handling=handling) for each in options.filters)
+            *(
+                Subscription(topic_filter=each, qos=options.qos, retain_handling=handling)
+                for each in options.filters
+            )
         )
         identity["filters"] = list(options.filters)
         self._spool.write_whole(IDENTITY, json.dumps(identity))
@@ -216,7 +219,9 @@ class SpoolProcess:
             self._pace.add(self._spool.take_done())
             waiting = self._next - max(self._pace.end, self._spool.committed) + len(client.messages)
             self._counters["reports"] += client.report_load(
-                queue_length=max(waiting, 0), processing_time=self._pace.seconds, count=self._pace.take_count()
+                queue_length=max(waiting, 0),
+                processing_time=self._pace.seconds,
+                count=self._pace.take_count(),
             )
             self._say("connected", **self._counters)
 

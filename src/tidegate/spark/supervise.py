@@ -52,7 +52,9 @@ class SpoolSupervisor:
         while (status := self.spool.read_json(STATUS)).get("state") != "connected":
             if self._process.poll() is not None:
                 self._raise_if_failed()
-                raise SpoolError(f"the spool process ended with status {self._process.returncode}: {self._said()}")
+                raise SpoolError(
+                    f"the spool process ended with status {self._process.returncode}: {self._said()}"
+                )
             if time.monotonic() > until:
                 self.stop()
                 reason = status.get("error", "no answer")
