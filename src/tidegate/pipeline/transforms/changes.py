@@ -19,15 +19,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-SHAPE_LEAST: Final = 10.0  # messages an hour of a client that may tell what its cohort does
-COHORT_LEAST: Final = 5  # such clients that make a cohort
-SHAPE_FLOOR: Final = 0.02
+from tidegate.pipeline.transforms.cohorts import grid, with_shape
+
 LEAST_HOURS: Final = 6  # before which nothing can be called usual
 TRIMMED: Final = 4  # differences left out of the spread: a change itself makes up to four large ones
 SPREAD_FLOOR: Final = 0.5
-SHIFT: Final = (
-    40.0  # likelihood ratio (χ², one degree) of a shift: one false alarm in 10^8 tries for ideal counts
-)
+SHIFT: Final = 40.0  # likelihood ratio (χ², one degree) of a shift: p below 10⁻⁹ for ideal counts
 LEAST_MESSAGES: Final = 60  # all together; fewer show nothing
 BURST_RATIO: Final = 3.0
 BURST_SCORE: Final = 60.0  # squared standard deviations of an hour that stands out
@@ -36,75 +33,17 @@ RARE: Final = 5.0  # messages an hour: below it an hour must have RARE_BURST to 
 RARE_BURST: Final = 600.0
 COMMON_LEAST: Final = 3  # senders to one topic that stand out in the same hour,
 COMMON_SHARE: Final = 0.5  # and the share of all of them, that make it an event
-GAPS_LEAST: Final = 20  # gaps of an hour that tell how regular it was
 IRREGULAR: Final = 1.5  # difference of ln(variation² + 0.01)
 IRREGULAR_T: Final = 6.0
 
 
-def cohort(topic: Column) -> Column:
-    """Who is likely to live by the same clock: the first level of the topic, the second if that is empty."""
-    levels = F.split(topic, "/")
-    return F.when(levels[0] != "", levels[0]).otherwise(F.coalesce(F.get(levels, F.lit(1)), F.lit("")))
-
-
-def grid(clients: DataFrame) -> DataFrame:
-    """A row for each client and hour that was recorded; hours in which it was silent have 0.
-
-    Columns: client_id, topic, cohort, h (0, 1, … without gaps), at, n, variation (null if it cannot be told).
-    """
-    hours = (
-        clients.select("date", "hour")
-        .distinct()
-        .select("date", "hour", (F.row_number().over(Window.orderBy("date", "hour")) - 1).alias("h"))
-    )
-    squares = (
-        F.try_divide(F.col("gaps") * F.col("gap_squares"), F.col("gap_sum_us") * F.col("gap_sum_us")) - 1.0
-    )
-    told = (F.col("gaps") >= GAPS_LEAST) & (F.col("gap_sum_us") > 0)
-    seen = clients.select(
-        "client_id",
-        "date",
-        "hour",
-        F.col("messages").alias("n"),
-        F.when(told, F.log(F.greatest(F.lit(0.0), squares) + 0.01)).alias("variation"),
-    )
-    who = clients.groupBy("client_id").agg(F.max(F.struct("messages", "topic"))["topic"].alias("topic"))
-    return (
-        who.withColumn("cohort", cohort(F.col("topic")))
-        .crossJoin(F.broadcast(hours))
-        .join(seen, ["client_id", "date", "hour"], "left")
-        .select(
-            "client_id",
-            "topic",
-            "cohort",
-            "h",
-            "hour",
-            F.expr("timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + hour * 3600)").alias("at"),
-            F.coalesce("n", F.lit(0)).cast("double").alias("n"),
-            "variation",
-        )
-    )
-
-
-def with_shape(grid: DataFrame) -> DataFrame:
-    """Adds `s`: what the hour was for its cohort, 1 on average."""
-    mean = grid.groupBy("client_id").agg(F.avg("n").alias("mean"))
-    told = grid.join(mean.where(F.col("mean") >= SHAPE_LEAST), "client_id").select(
-        "cohort", "h", (F.col("n") / F.col("mean")).alias("share")
-    )
-    own = told.groupBy("cohort", "h").agg(F.median("share").alias("own"), F.count("*").alias("tellers"))
-    all_of_them = told.groupBy("h").agg(F.median("share").alias("everybody"))
-    shaped = (
-        grid.join(F.broadcast(own), ["cohort", "h"], "left")
-        .join(F.broadcast(all_of_them), "h", "left")
-        .withColumn("s", F.when(F.col("tellers") >= COHORT_LEAST, F.col("own")).otherwise(F.col("everybody")))
-        .drop("own", "tellers", "everybody")
-    )
-    return shaped.withColumn("s", F.greatest(F.lit(SHAPE_FLOOR), F.coalesce("s", F.lit(1.0))))
-
-
 def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
     """Rows of `tables.CHANGES`; empty while there are too few hours."""
+    return judged(tried(clients), ratio)
+
+
+def tried(clients: DataFrame) -> DataFrame:
+    """Every client and hour with the sums before it and of all; `judged` goes over it several times."""
     shaped = with_shape(grid(clients))
     ordered = Window.partitionBy("client_id").orderBy("h")
     before = ordered.rowsBetween(Window.unboundedPreceding, -1)
@@ -115,7 +54,7 @@ def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
     level = (x + last_x) / 2.0
     # For Poisson counts the expectation of this is 1.
     spread = (x - last_x) ** 2 / F.greatest(F.lit(1e-9), level * (1.0 / F.col("s") + 1.0 / last_s))
-    rows = shaped.select(
+    return shaped.select(
         "client_id",
         "topic",
         "h",
@@ -137,6 +76,10 @@ def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
         F.sum(F.col("variation") ** 2).over(whole).alias("vv"),
         F.count("*").over(whole).alias("hours"),
     )
+
+
+def judged(rows: DataFrame, ratio: float = 1.5) -> DataFrame:
+    """Rows of `tables.CHANGES` from those of `tried`."""
     splits = rows.withColumn("shift", _likelihood()).withColumn("unrest", _unrest())
     found = splits.groupBy("client_id").agg(
         F.max(F.struct("shift", "h", "n1", "s1")).alias("best"),
@@ -150,10 +93,10 @@ def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
         F.median("x").alias("usual"),
         _trimmed_mean(F.sort_array(F.collect_list("spread"))).alias("spread"),
     )
-    judged = found.where((F.col("hours") >= LEAST_HOURS) & (F.col("total") >= LEAST_MESSAGES)).withColumn(
+    known = found.where((F.col("hours") >= LEAST_HOURS) & (F.col("total") >= LEAST_MESSAGES)).withColumn(
         "spread", F.greatest(F.lit(SPREAD_FLOOR), F.col("spread"))
     )
-    marked = rows.select("client_id", "topic", "h", "hour", "at", "n", "s", "x").join(judged, "client_id")
+    marked = rows.select("client_id", "topic", "h", "hour", "at", "n", "s", "x").join(known, "client_id")
     return _findings(_marked(marked), ratio)
 
 
