@@ -29,7 +29,11 @@ def environment() -> dict[str, str]:
     import tidegate
 
     source = str(Path(tidegate.__file__).parents[1])
-    return os.environ | {"PYTHONPATH": source, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return os.environ | {
+        "PYTHONPATH": source,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 def spark_home() -> Path:
@@ -83,7 +87,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lake = tmp_path_factory.mktemp("lakes") / "small"
     generate(
-        lake, GenerateSettings(rows=40_000, hours=30, clients=220, devices=40, level=GeneratedLevel.MIXED, anomalies=0.1)
+        lake,
+        GenerateSettings(
+            rows=40_000, hours=30, clients=220, devices=40, level=GeneratedLevel.MIXED, anomalies=0.1
+        ),
     )
     return lake
 
@@ -91,7 +98,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "tidegate", "pipeline", "run", *arguments],
-        env=environment(), capture_output=True, text=True, timeout=600, check=False,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.strip().splitlines()[-1]
@@ -100,7 +111,18 @@ def run(*arguments: str) -> str:
 @pytest.fixture(scope="module")
 def local(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("local")
-    run("--lake", str(small), "--out", str(out), "--policy", str(out / "policy"), "--master", "local[2]", "--memory", "2g")
+    run(
+        "--lake",
+        str(small),
+        "--out",
+        str(out),
+        "--policy",
+        str(out / "policy"),
+        "--master",
+        "local[2]",
+        "--memory",
+        "2g",
+    )
     return out
 
 
@@ -126,8 +148,19 @@ def near(value: Any) -> Any:
     return value
 
 
-def test_a_cluster_finds_what_one_process_finds(cluster: str, small: Path, local: Path, tmp_path: Path) -> None:
-    version = run("--lake", str(small), "--out", str(tmp_path), "--policy", str(tmp_path / "policy"), "--master", cluster)
+def test_a_cluster_finds_what_one_process_finds(
+    cluster: str, small: Path, local: Path, tmp_path: Path
+) -> None:
+    version = run(
+        "--lake",
+        str(small),
+        "--out",
+        str(tmp_path),
+        "--policy",
+        str(tmp_path / "policy"),
+        "--master",
+        cluster,
+    )
     assert (tmp_path / "policy" / "CURRENT").read_text().strip() == version
     assert_same(local, tmp_path)
 
@@ -140,11 +173,28 @@ def test_spark_submit_finds_what_the_command_finds(small: Path, local: Path, tmp
     bare = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [
-            str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "2g",
-            "--conf", "spark.ui.enabled=false", "--py-files", str(archive), str(submit.__file__),
-            "--lake", str(small), "--out", str(tmp_path / "out"), "--policy", str(tmp_path / "policy"),
+            str(spark_home() / "bin" / "spark-submit"),
+            "--master",
+            "local[2]",
+            "--driver-memory",
+            "2g",
+            "--conf",
+            "spark.ui.enabled=false",
+            "--py-files",
+            str(archive),
+            str(submit.__file__),
+            "--lake",
+            str(small),
+            "--out",
+            str(tmp_path / "out"),
+            "--policy",
+            str(tmp_path / "policy"),
         ],
-        env=bare, capture_output=True, text=True, timeout=600, check=False,
+        env=bare,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert_same(local, tmp_path / "out")

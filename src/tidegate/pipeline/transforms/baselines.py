@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 from tidegate.pipeline.transforms import histograms
 
 RATE_QUANTILE: Final = 0.9  # of its hours: a day's mean would call every busy hour too fast
+SHORT: Final = 600.0  # seconds of an hour below which a client was only shortly there
+LEAST_MESSAGES: Final = 16  # that tell a rate even so: as many as the broker trains on
 LEAST_LIMIT: Final = 1.0  # messages per second that nobody's quota is below
 MAD_TO_DEVIATION: Final = 1.4826  # for a normal distribution, as the broker's training has it
 DISPERSION_MAX: Final = 100.0
@@ -27,8 +29,15 @@ def baselines(
         .where("messages > 0 AND (changed_at IS NULL OR at < changed_at)")
     )
     seen = F.expr("(unix_micros(last) - unix_micros(first)) / 1e6")
-    # An hour that it was only a part of: by the time it was there, but not less than ten minutes.
-    hourly = F.col("messages") / F.greatest(F.lit(600.0), F.least(F.lit(3600.0), seen * 1.1))
+    # A part of an hour counts by the time that it was there. A few messages in no time are no rate.
+    messages = F.col("messages")
+    shortly = F.greatest(F.lit(0.001), seen) * F.try_divide(messages, messages - 1)
+    covered = (
+        F.when(seen >= SHORT, F.least(F.lit(3600.0), seen * 1.1))
+        .when(messages >= LEAST_MESSAGES, shortly)
+        .otherwise(F.lit(SHORT))
+    )
+    hourly = messages / covered
     rates = normal.groupBy("client_id").agg(
         F.percentile(hourly, F.lit(RATE_QUANTILE)).alias("rate"),
         F.max(hourly).alias("peak"),
