@@ -167,6 +167,11 @@ class TableFiles:
         return int(pc.sum(data["count"]).as_py()) if self.table.name == "publish" else data.num_rows
 
     def _fail(self, error: Exception, now: float) -> None:
+        if self._writer is not None:
+            try:
+                self._writer.close()  # else it would try to when it is forgotten, and complain
+            except FAILURES:
+                pass
         if self._file is not None:
             self._file.abort()
         self._lost += self._file_told

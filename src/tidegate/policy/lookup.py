@@ -28,9 +28,9 @@ class Names:
         names = names.cast(pa.large_string())
         self.size = len(names)
         _, offsets, data = names.buffers()
-        self._offsets: NDArray[np.int64] = np.frombuffer(offsets, np.int64)[
-            names.offset : names.offset + self.size + 1
-        ]
+        self._offsets: NDArray[np.int64] = np.zeros(1, np.int64)
+        if self.size:
+            self._offsets = np.frombuffer(offsets, np.int64)[names.offset : names.offset + self.size + 1]
         self._data = memoryview(data) if data is not None else memoryview(b"")
 
     def __getitem__(self, at: int) -> str:

@@ -105,7 +105,7 @@ def test_files_roll_by_age_by_size_and_by_the_hour(tmp_path: Path) -> None:
     two_hours = pa.concat_tables([beacons(2, 1_700_000_000.0), beacons(4, 1_700_003_600.0)])
     files.add(two_hours, 101.0)
     assert files.files == 1  # the first hour is complete
-    files.add(beacons(600_000, 1_700_003_601.0), 102.0)
+    files.add(beacons(270_000, 1_700_003_601.0), 102.0)
     assert files.files == 2  # and so is a file of that size
     files.roll(103.0)
     paths = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet"))
@@ -113,7 +113,7 @@ def test_files_roll_by_age_by_size_and_by_the_hour(tmp_path: Path) -> None:
         "beacon/date=2023-11-14/hour=22",
         "beacon/date=2023-11-14/hour=23",
     ][: len(paths)] + ["beacon/date=2023-11-14/hour=23"] * (len(paths) - 2)
-    assert len(rows_of(tmp_path, "beacon")) == 3 + 2 + 4 + 600_000
+    assert len(rows_of(tmp_path, "beacon")) == 3 + 2 + 4 + 270_000
 
 
 def test_a_killed_broker_leaves_whole_files_and_at_most_hidden_ones(tmp_path: Path) -> None:

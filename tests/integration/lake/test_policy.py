@@ -125,8 +125,7 @@ def test_a_new_member_starts_with_its_learnt_speed(tmp_path: Path) -> None:
                         pub.send_bytes(publish(number))
                         pub.barrier()
                     for client, name in ((fast, "fast"), (slow, "slow")):
-                        client.barrier()
-                        received[name] = len(client.inbox)
+                        received[name] = len(client.barrier())
 
             await in_thread(work)
             assert sum(received.values()) == 40
