@@ -1,5 +1,6 @@
 """`tidegate pipeline`: learn from a lake what is normal, with Spark."""
 
+import importlib.util
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -95,6 +96,54 @@ def run_command(
         typer.echo(done.version)
 
 
+@app.command("stream")
+def stream_command(
+    lake: Lake,
+    out: Out = "",
+    policy: Annotated[
+        str, typer.Option(metavar="DIR", help="Folder of policy snapshots. Default: _policy in the lake.")
+    ] = "",
+    master: Master = "local[*]",
+    memory: Memory = "4g",
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Between looks at the lake.")] = 15.0,
+    lateness: Annotated[
+        str, typer.Option(metavar="TIME", help="How long rows may be under way, as '2 minutes'.")
+    ] = "2 minutes",
+    now: Annotated[bool, typer.Option("--now", help="Take what is there and end.")] = False,
+) -> None:
+    """Keep the policy fresh while the lake grows; prints the version of each snapshot. Ends with Ctrl-C.
+
+    State and offsets are below stream/ of --out: started again, it goes on where it was. Routes of devices and changes
+    of behaviour are followed minute by minute, all else hour by hour with the jobs of `run`.
+    """
+    from tidegate.pipeline.errors import PipelineError
+    from tidegate.pipeline.settings import PipelineSettings
+
+    _require_pyspark()
+    from tidegate.pipeline.session import start
+    from tidegate.pipeline.stream import PolicyStream, StreamSettings, has_lake
+
+    settings = PipelineSettings(lake=lake, out=out, policy=policy)
+    if not has_lake(lake):
+        raise PipelineError(f"{lake}: there is no such folder", "--lake names the folder that holds publish/, load/, …")
+
+    def say(version: str, seconds: float) -> None:
+        typer.echo(version)
+        typer.echo(f"policy     {seconds:6.1f} s", err=True)
+
+    spark = start(master, memory=memory)
+    stream = PolicyStream(spark, StreamSettings(pipeline=settings, every=every, lateness=lateness), say)
+    try:
+        stream.start(available_now=now)
+        if now:
+            stream.wait_all()
+        else:
+            stream.wait()
+    finally:
+        stream.stop()
+        spark.stop()
+
+
 @app.command("report")
 def report_command(
     lake: Lake,
@@ -137,12 +186,10 @@ def _moment(text: str) -> datetime | None:
 
 
 def _require_pyspark() -> None:
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("pyspark") is None:
         typer.echo("error: the pipeline needs pyspark, which is not installed", err=True)
         typer.echo("hint: pip install 'tidegate[spark]'", err=True)
-        raise typer.Exit(ExitStatus.STARTUP) from None
+        raise typer.Exit(ExitStatus.STARTUP)
 
 
 def _require_findings(settings: "PipelineSettings") -> None:
