@@ -1,16 +1,19 @@
 """The process that receives: nothing is acknowledged before it is on disk, and nothing is taken beyond the bound."""
 
+import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.spark.conftest import payloads_in, publish, wait_until
+from tests.spark.conftest import DEADLINE, payloads_in, publish, wait_until
 from tidegate.broker.settings import Limits
+from tidegate.client import Client
 from tidegate.spark.errors import SpoolError
 from tidegate.spark.options import read_options
-from tidegate.spark.segments import Spool
+from tidegate.spark.segments import Done, Spool
 from tidegate.spark.spool import locked
 from tidegate.spark.supervise import SpoolSupervisor
 from tidegate.testing import BrokerThread
@@ -147,3 +150,25 @@ def test_a_spool_has_one_process(broker_port: int, start: Start, spool: Spool) -
     start(broker_port)
     with pytest.raises(SpoolError, match=f"is in use by process {pid_of(spool)}"), locked(spool, seconds=0.1):
         pass
+
+
+def test_a_slow_job_is_known_to_the_broker_as_a_slow_member(
+    tidegate_broker: BrokerThread, start: Start, spool: Spool
+) -> None:
+    port = tidegate_broker.port
+    start(port, group="crew")
+    publish(port, "t/1", numbers(0, 50))
+    wait_until(lambda: spool.end() == 50, "50 rows")
+    spool.note_done(Done(50, 50, 0, 12_500_000))  # as a task does: a quarter of a second a row
+
+    async def service_ms() -> float:
+        async with asyncio.timeout(DEADLINE), Client(f"127.0.0.1:{port}") as operator:
+            await operator.subscribe("$SYS/tide/groups")
+            async for message in operator.messages:
+                for row in json.loads(message.payload)["rows"]:
+                    for member in row["members"]:
+                        if member["reports"] and member["service_ms"] >= 200.0:
+                            return float(member["service_ms"])
+        raise AssertionError
+
+    assert asyncio.run(service_ms()) == pytest.approx(250.0, rel=0.2)
