@@ -278,9 +278,14 @@ def main() -> int:
         with locked(spool):
             try:
                 _run(options, spool)
-            except TidegateError as error:
-                report = {"state": "failed", "error": str(error), "hint": getattr(error, "hint", "")}
-                spool.write_whole(STATUS, json.dumps(report | {"pid": os.getpid()}))
+            except (TidegateError, OSError) as error:
+                hint = "is the disk full?" if isinstance(error, OSError) else getattr(error, "hint", "")
+                report = {"state": "failed", "error": str(error), "hint": hint, "pid": os.getpid()}
+                try:
+                    spool.write_whole(STATUS, json.dumps(report))
+                except OSError:
+                    pass  # the disk is full indeed; the log has it
+                print(error, file=sys.stderr)
                 return 1
     except SpoolError as error:
         print(error, file=sys.stderr)
