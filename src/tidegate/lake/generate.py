@@ -97,7 +97,14 @@ def generate(
     topics = settings.topics or int(np.clip(clients // 10, 60, 20_000))
     devices = settings.devices or int(np.clip(settings.rows // 10_000, 100, 50_000))
     fleet = make_fleet(
-        settings.rows, settings.hours, clients, topics, settings.nodes, settings.anomalies, rng
+        settings.rows,
+        settings.start,
+        settings.hours,
+        clients,
+        topics,
+        settings.nodes,
+        settings.anomalies,
+        rng,
     )
     writer = _Writer(Target.open(lake), settings, fleet)
     store = events.Store(devices, settings.hours, rng)

@@ -7,6 +7,7 @@ traffic is a few array operations (`generate_publish.py`). What goes wrong is pl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -84,9 +85,16 @@ class Fleet:
 
 
 def make_fleet(
-    rows: int, hours: int, clients: int, topics: int, nodes: int, anomalies: float, rng: Random
+    rows: int,
+    start: datetime,
+    hours: int,
+    clients: int,
+    topics: int,
+    nodes: int,
+    anomalies: float,
+    rng: Random,
 ) -> Fleet:
-    """A fleet that sends about `rows` messages in `hours`."""
+    """A fleet that sends about `rows` messages in `hours` from `start` on."""
     groups = int(np.clip(rows // 200_000, 2, 8))
     plain_topics = max(4, topics - groups * BURST_TOPICS)
     burst_clients = groups * BURST_TOPICS * BURST_CLIENTS
@@ -131,10 +139,12 @@ def make_fleet(
         groups=groups,
     )
     _plant(fleet, plain, hours, anomalies, rng)
-    # What is too much is part of the rows that were asked for.
+    # Quiet hours, and what is too much, are part of the rows that were asked for.
+    moments = [start + timedelta(hours=hour) for hour in range(hours)]
+    levels = np.mean([rhythm(at.hour, at.weekday()) for at in moments], axis=0)[fleet.site]
     lasting = (fleet.end.clip(0, seconds) - fleet.onset.clip(0, seconds)) / seconds
-    extra = float((fleet.rate * (fleet.factor - 1.0) * lasting)[:plain].sum())
-    fleet.rate[:plain] *= fleet.rate[:plain].sum() / (fleet.rate[:plain].sum() + extra)
+    sent = fleet.rate * levels * (1.0 + (fleet.factor - 1.0) * lasting)
+    fleet.rate[:plain] *= fleet.rate[:plain].sum() / sent[:plain].sum()
     return fleet
 
 

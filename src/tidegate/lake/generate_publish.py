@@ -161,13 +161,15 @@ class Traffic:
         jitter = np.asarray(JITTER)[kind]
         place += (rng.standard_normal(total) * jitter).clip(-0.45, 0.45)
         for special, size in ((ONOFF, TENS), (STUTTER, 2)):
-            at = np.flatnonzero(kind == special)
-            if len(at):
-                inside = number[at] % size
-                step = np.minimum(0.1 if size == TENS else PAIR_SECONDS, 0.5 / segments.rate[which[at]])
+            these = np.flatnonzero(kind == special)
+            if len(these):
+                inside = number[these] % size
+                step = np.minimum(0.1 if size == TENS else PAIR_SECONDS, 0.5 / segments.rate[which[these]])
                 # All of a handful begin with its first, and follow each other quickly.
-                place[at] = (
-                    (number[at] - inside) + phase[which[at]] + inside * step * segments.rate[which[at]]
+                place[these] = (
+                    (number[these] - inside)
+                    + phase[which[these]]
+                    + inside * step * segments.rate[which[these]]
                 )
         with np.errstate(divide="ignore", invalid="ignore"):
             at = segments.begin[which] + place / segments.rate[which]

@@ -18,6 +18,7 @@ from tidegate.pipeline.replay.gate import GateReplay
 from tidegate.pipeline.replay.members import MemberReplay
 
 Row = dict[str, Any]
+ADAPTIVE = AdaptiveSettings(floor_rate=0.0)
 
 
 def rows_with(columns: tuple[str, ...], events: list[Row]) -> list[Row]:
@@ -28,17 +29,13 @@ def rows_with(columns: tuple[str, ...], events: list[Row]) -> list[Row]:
 def gate_events(name: str, mode: str, load: str) -> list[Row]:
     """Twenty publishers, of which some flood, some come back under another name, and ranks that are asked for."""
     rng = Random(11)
-    options = (
-        {"n": 4, "margin": 1.0} if name == "paper" else {"settings": dataclasses.asdict(AdaptiveSettings())}
-    )
+    options = {"n": 4, "margin": 1.0} if name == "paper" else {"settings": dataclasses.asdict(ADAPTIVE)}
     detail = {
         "backoff": {"name": name, "mode": mode, "options": options},
         "priority": {"name": "ageing", "options": {"patience": 0.5}},
     }
     made = flow.backoff_policy(name)
-    policy = (
-        made(**options, mode=Mode(mode)) if name == "paper" else made(AdaptiveSettings(), mode=Mode(mode))
-    )
+    policy = made(**options, mode=Mode(mode)) if name == "paper" else made(ADAPTIVE, mode=Mode(mode))
     policy.load = Load[load]
     table = IdentityTable(policy)
     priority = flow.priority_policy("ageing")(patience=0.5)
@@ -67,7 +64,7 @@ def gate_events(name: str, mode: str, load: str) -> list[Row]:
         )
     for step in range(3_000):
         now += rng.expovariate(40.0)
-        n = rng.randrange(20) if step % 3 else 7  # one of them floods
+        n = rng.randrange(20) if step < 1_000 or step % 3 else 7  # one of them begins to flood
         publisher, number = publishers[n]
         count = rng.choice((1, 1, 1, 5))
         events.append(

@@ -91,8 +91,8 @@ def _rows(run: str, source: str, findings: Findings) -> Any:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    common = {"run": run, "source": source}
-    rows = [
+    common: dict[str, Any] = {"run": run, "source": source}
+    rows: list[dict[str, Any]] = [
         common
         | {
             "seq": each.seq,

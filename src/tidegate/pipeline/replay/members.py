@@ -89,7 +89,7 @@ class MemberReplay:
         make = flow.shared_policy(group.name)
         options = json.loads(row["detail"] or "{}")
         # Only one policy has parameters, and only rules set them.
-        group.policy = make(**options) if group.name == "earliest_finish" else make()  # type: ignore[call-arg]
+        group.policy = make(**options) if group.name == "earliest_finish" else make()
 
     def _on_join(self, row: Row) -> None:
         group = self._group(row)
