@@ -239,12 +239,12 @@ class _Writer:
         } | {name: pa.array(np.full(windows, value)) for name, value in fixed.items()}
 
     def _deliveries(self, hour: Hour, mine: Any, base_us: int) -> events.Columns:
-        """Each topic has one to eight subscribers, told by minute."""
-        minute_us = 60_000_000
+        """Each topic has one to eight subscribers, told every five minutes."""
+        step_us = 300_000_000
         topic = hour.topic[mine].astype(np.int64)
-        minute = (base_us + hour.at_us[mine]) // minute_us
-        first = int(minute.min()) if len(minute) else 0
-        key, inverse = np.unique((minute - first) * len(self._topics) + topic, return_inverse=True)
+        step = (base_us + hour.at_us[mine]) // step_us
+        first = int(step.min()) if len(step) else 0
+        key, inverse = np.unique((step - first) * len(self._topics) + topic, return_inverse=True)
         count = np.bincount(inverse, minlength=len(key))
         size = np.bincount(inverse, weights=hour.size[mine], minlength=len(key)).astype(np.int64)
         which = key % len(self._topics)
@@ -252,11 +252,11 @@ class _Writer:
         row = np.repeat(np.arange(len(key)), fan_out)
         nth = np.arange(len(row)) - np.repeat(np.cumsum(fan_out) - fan_out, fan_out)
         return {
-            "ts": events.timestamps((first + key[row] // len(self._topics)) * minute_us),
+            "ts": events.timestamps((first + key[row] // len(self._topics)) * step_us),
             "client_id": events.names((which[row] + nth * 13) % 64, [f"app-{n:02d}" for n in range(64)]),
             "topic": events.names(which[row], self._fleet.topics),
             "qos": pa.array(np.zeros(len(row), np.int16)),
-            "window_us": pa.array(np.full(len(row), minute_us)),
+            "window_us": pa.array(np.full(len(row), step_us)),
             "count": pa.array(count[row]),
             "bytes": pa.array(size[row]),
             "dropped": pa.array(np.zeros(len(row), np.int64)),
