@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +54,16 @@ class Found:
         from tidegate.pipeline import io
 
         return [
-            row.asDict(recursive=True) for row in io.read_finding(self.spark, self.settings, table).collect()
+            row.asDict(recursive=True)
+            for row in io.plain(io.read_finding(self.spark, self.settings, table)).collect()
         ]
 
     def aggregates(self, name: str) -> list[Row]:
         from tidegate.pipeline import io
 
         return [
-            row.asDict(recursive=True) for row in io.read_aggregate(self.spark, self.settings, name).collect()
+            row.asDict(recursive=True)
+            for row in io.plain(io.read_aggregate(self.spark, self.settings, name)).collect()
         ]
 
 
@@ -103,6 +106,13 @@ def frame(spark: SparkSession) -> Callable[..., DataFrame]:
         fields = [each for each in (*HOUR_PARTITION, PART_PARTITION[1]) if each.name in partition]
         schema = spark_schema(table, fields)
         assert isinstance(schema, T.StructType)
-        return spark.createDataFrame([tuple(row.get(name) for name in schema.names) for row in rows], schema)
+
+        def value(row: Row, name: str) -> Any:
+            found = row.get(name)
+            return found.replace(tzinfo=UTC) if isinstance(found, datetime) else found
+
+        return spark.createDataFrame(
+            [tuple(value(row, name) for name in schema.names) for row in rows], schema
+        )
 
     return make

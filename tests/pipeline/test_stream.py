@@ -35,7 +35,9 @@ def grown(spark: SparkSession, lake: Path, tmp_path_factory: pytest.TempPathFact
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
         stream = PolicyStream(
-            spark, StreamSettings(pipeline=settings, lateness="100 days"), lambda version, _: versions.append(version)
+            spark,
+            StreamSettings(pipeline=settings, lateness="100 days"),
+            lambda version, _: versions.append(version),
         )
         stream.start(available_now=True)
         stream.wait_all()

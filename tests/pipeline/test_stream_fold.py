@@ -56,7 +56,10 @@ def test_a_change_is_found_within_minutes_and_its_beginning_named(factor: float,
 def test_a_change_that_ends_is_said_to_be_over() -> None:
     counts = [30] * 100 + [150] * 20 + [30] * 30
     _, found = walk(counts)
-    assert [(each.kind, each.is_over, each.minute) for each in found] == [("faster", False, 100), ("faster", True, 100)]
+    assert [(each.kind, each.is_over, each.minute) for each in found] == [
+        ("faster", False, 100),
+        ("faster", True, 100),
+    ]
     assert found[1].after == pytest.approx(150 / 60, rel=0.1)
 
 

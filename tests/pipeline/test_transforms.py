@@ -112,6 +112,7 @@ def client_hours(counts: dict[str, list[int]], topic: str = "home/x") -> list[Ro
 
 
 def test_changes_are_told_with_their_hour_and_kind(frame: Frame) -> None:
+    from tidegate.pipeline.io import plain
     from tidegate.pipeline.transforms.changes import changes
 
     rng = Random(3)
@@ -129,7 +130,7 @@ def test_changes_are_told_with_their_hour_and_kind(frame: Frame) -> None:
     counts["loud"] = client(*[1] * 20, 20, *[1] * 27)
     found = {
         row.client_id: row
-        for row in changes(frame(client_hours(counts), tables.CLIENTS, "date", "hour")).collect()
+        for row in plain(changes(frame(client_hours(counts), tables.CLIENTS, "date", "hour"))).collect()
     }
     assert {name: row.kind for name, row in found.items()} == {
         "fast": "faster",
@@ -161,6 +162,7 @@ def test_too_few_hours_show_nothing(frame: Frame) -> None:
 
 
 def test_baselines_rank_by_rate_and_forget_what_came_after_a_change(frame: Frame) -> None:
+    from tidegate.pipeline.io import plain
     from tidegate.pipeline.transforms.baselines import baselines
 
     counts = {"slow": [36] * 10, "twin": [36] * 10, "fast": [3600] * 10, "flood": [360] * 5 + [36_000] * 5}
@@ -173,11 +175,13 @@ def test_baselines_rank_by_rate_and_forget_what_came_after_a_change(frame: Frame
     change = {"client_id": "flood", "changed_at": datetime(2026, 1, 5, 5), "kind": "faster"}
     got = {
         row.client_id: row
-        for row in baselines(
-            clients,
-            frame(gaps, tables.GAPS, "date", "part"),
-            frame([change], tables.CHANGES),
-            limit_factor=4.0,
+        for row in plain(
+            baselines(
+                clients,
+                frame(gaps, tables.GAPS, "date", "part"),
+                frame([change], tables.CHANGES),
+                limit_factor=4.0,
+            )
         ).collect()
     }
     assert {name: row["rank"] for name, row in got.items()} == {"slow": 1, "twin": 1, "flood": 3, "fast": 4}

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from tidegate.pipeline.inventory import Inventory, open_filesystem
 from tidegate.pipeline.settings import PipelineSettings
@@ -99,6 +100,23 @@ def _within(
 def moment(name: str = "hour") -> Any:
     """Beginning of the hour of a partition, as a timestamp column."""
     return F.expr(f"timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + {name} * 3600)")
+
+
+def plain(frame: DataFrame) -> DataFrame:
+    """The same with times as UTC without a zone: `collect` would turn them into the time of this machine."""
+    return frame.select(
+        *(
+            F.col(f"`{each.name}`").cast("timestamp_ntz").alias(each.name)
+            if isinstance(each.dataType, T.TimestampType)
+            else F.col(f"`{each.name}`")
+            for each in frame.schema.fields
+        )
+    )
+
+
+def use_utc(spark: SparkSession) -> None:
+    """In a session of somebody else, too: hours of the lake are UTC."""
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def finding_path(settings: PipelineSettings, name: str) -> str:

@@ -67,6 +67,7 @@ def run(
     for name in chosen:
         if name not in JOBS:
             raise UnknownJob(name, list(JOBS))
+    io.use_utc(spark)
     done = Ran()
     for name in (each for each in JOBS if each in chosen):
         began = time.monotonic()

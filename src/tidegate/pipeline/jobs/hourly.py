@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +32,7 @@ def main(spark: SparkSession, settings: PipelineSettings) -> list[Issue]:
     after = dict(before)
     issues: list[Issue] = []
     for table in (schema.PUBLISH, *(each for each, _ in SIMPLE)):
-        inventory = take_inventory(settings.lake, table, settings.since, settings.until)
+        inventory = take_inventory(settings.lake, table, *_bounds(table, settings))
         issues.extend(inventory.issues)
         now = inventory.fingerprints()
         known = before.get(table.name, {})
@@ -81,6 +81,21 @@ def _levels(spark: SparkSession, settings: PipelineSettings, files: Inventory) -
     """Rows of files at level full, and at level summary: so that no file is read by a plan that wants none of it."""
     full = io.read_raw(spark, settings.lake, files.at_level("full"))
     return full, io.read_raw(spark, settings.lake, files.at_level("summary"))
+
+
+def _bounds(table: schema.Table, settings: PipelineSettings) -> tuple[datetime | None, datetime | None]:
+    """For publish all hours of a histogram: one that was made of some of them would be wrong."""
+    since, until = settings.since, settings.until
+    if table is not schema.PUBLISH:
+        return since, until
+    width = settings.gap_hours
+    if since is not None:
+        since = since.replace(hour=since.hour // width * width, minute=0, second=0, microsecond=0)
+    if until is not None:
+        last = until - timedelta(microseconds=1)
+        until = last.replace(hour=0, minute=0, second=0, microsecond=0)
+        until += timedelta(hours=(last.hour // width + 1) * width)
+    return since, until
 
 
 def _name(hour: datetime) -> str:

@@ -7,7 +7,6 @@ held in memory; runs are independent. Needs rows of level full.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +66,11 @@ def replayed(raw: DataFrame, source: str, columns: tuple[str, ...], make: Callab
     """A row for each disagreement, and one with sums for each run."""
     events = raw.where("seq IS NOT NULL").select("run", *columns).dropDuplicates(["run", "seq"])
     ordered = events.repartition("run").sortWithinPartitions("run", "seq")
-    return ordered.mapInArrow(partial(_replay, source=source, make=make), OUT)
+
+    def work(batches: Iterator[Any]) -> Iterator[Any]:
+        return _replay(batches, source, make)
+
+    return ordered.mapInArrow(work, OUT)
 
 
 def _replay(batches: Iterator[Any], source: str, make: Callable[[], Replay]) -> Iterator[Any]:
@@ -89,7 +92,6 @@ def _replay(batches: Iterator[Any], source: str, make: Callable[[], Replay]) -> 
 
 def _rows(run: str, source: str, findings: Findings) -> Any:
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     common: dict[str, Any] = {"run": run, "source": source}
     rows: list[dict[str, Any]] = [
@@ -107,4 +109,6 @@ def _rows(run: str, source: str, findings: Findings) -> Any:
     rows.append(
         common | {"events": findings.events, "compared": findings.compared, "note": "; ".join(findings.notes)}
     )
-    return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(OUT))
+    numbers = ("seq", "events", "compared")
+    types = [(each.name, pa.int64() if each.name in numbers else pa.string()) for each in OUT.fields]
+    return pa.RecordBatch.from_pylist(rows, schema=pa.schema(types))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipeline import io
 from tidegate.pipeline.report.gather import gather
 from tidegate.pipeline.report.page import write
 from tidegate.pipeline.settings import PipelineSettings
@@ -14,5 +15,6 @@ from tidegate.pipeline.settings import PipelineSettings
 
 def main(spark: SparkSession, settings: PipelineSettings, folder: Path | None = None) -> list[Path]:
     """Written to `folder`, by default where the pipeline writes; the files."""
+    io.use_utc(spark)
     target = folder or Path(settings.out_folder.removeprefix("file://")) / "report"
     return write(gather(spark, settings, datetime.now(UTC)), target)

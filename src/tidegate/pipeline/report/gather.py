@@ -52,7 +52,7 @@ class Facts:
 
 def gather(spark: SparkSession, settings: PipelineSettings, made_at: datetime) -> Facts:
     def rows(frame: Any, most: int = MOST) -> list[Row]:
-        return [row.asDict(recursive=True) for row in frame.limit(most).collect()]
+        return [row.asDict(recursive=True) for row in io.plain(frame.limit(most)).collect()]
 
     def finding(table: Table, *order: Any, most: int = MOST) -> list[Row]:
         frame = io.read_finding(spark, settings, table)
