@@ -31,7 +31,8 @@ class Names:
         self._offsets: NDArray[np.int64] = np.zeros(1, np.int64)
         if self.size:
             self._offsets = np.frombuffer(offsets, np.int64)[names.offset : names.offset + self.size + 1]
-        self._data = memoryview(data) if data is not None else memoryview(b"")
+        # Arrow's bytes are signed, and those of another sign are never equal.
+        self._data = memoryview(data).cast("B") if data is not None else memoryview(b"")
 
     def __getitem__(self, at: int) -> str:
         return str(self._data[self._offsets[at] : self._offsets[at + 1]], "utf-8")

@@ -56,9 +56,16 @@ def test_a_failure_in_the_midst_of_a_file_loses_that_file_and_leaves_nothing(tmp
     program = f"""
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-from tests.integration.lake.test_faults import beacons, make_files
-from pathlib import Path
-files = make_files(Path({str(tmp_path)!r}))
+from tidegate.broker.recording import Rows, Shape
+from tidegate.lake.files import TableFiles
+from tidegate.lake.recorder import table_of
+from tidegate.lake.settings import LakeSettings
+from tidegate.lake.target import Target
+shape = Shape("beacon", ("mac", "gw", "rssi"))
+def beacons(count):
+    rows = [(1_700_000_000.0, f"m{{n}}", "g", -1.0) for n in range(count)]
+    return table_of(Rows(clock=0.0, shape=shape, rows=rows))
+files = TableFiles("beacon", Target.open({str(tmp_path)!r}), "n", "r", LakeSettings(path={str(tmp_path)!r}))
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
 files.add(beacons(50_000), 0.0)
 files.roll(0.0)

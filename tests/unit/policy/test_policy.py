@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -86,6 +86,7 @@ def test_settings_bound_what_a_snapshot_may_change(store: PolicyStore) -> None:
 
 
 @given(st.sets(TEXT, max_size=40), TEXT)
+@example({"\x80"}, "")
 @settings(max_examples=60)
 def test_names_are_found_as_a_dictionary_finds_them(names: set[str], other: str) -> None:
     ordered = sorted(names, key=str.encode)
