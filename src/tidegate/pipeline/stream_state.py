@@ -19,7 +19,10 @@ from tidegate.pipeline.stream_fold import Rate, Route, as_fields, route_of, step
 from tidegate.pipeline.transforms.hourly import SLOT_SECONDS
 
 ROUTE_ROWS = "mac STRING, gw STRING, rssi DOUBLE, heard_at TIMESTAMP, second_gw STRING, flaps BIGINT"
-CHANGE_ROWS = "client_id STRING, changed_at TIMESTAMP, kind STRING, before DOUBLE, after DOUBLE, score DOUBLE, is_over BOOLEAN"
+CHANGE_ROWS = (
+    "client_id STRING, changed_at TIMESTAMP, kind STRING, "
+    "before DOUBLE, after DOUBLE, score DOUBLE, is_over BOOLEAN"
+)
 STATE = "json STRING"
 
 

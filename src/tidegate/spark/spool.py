@@ -265,8 +265,7 @@ async def _main(options: MqttOptions, spool: Spool) -> None:
 
 
 def main() -> int:
-    # Messages make no cycles, but tens of thousands live at a time: looking through them again and again is a third of
-    # the work of receiving them.
+    # Messages make no cycles, but tens of thousands live at a time: nothing is gained by looking through them.
     gc.freeze()
     gc.set_threshold(1_000_000, 10, 10)
     given = json.loads(_first_line())
