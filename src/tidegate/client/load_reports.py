@@ -36,6 +36,9 @@ class LoadReports:
         self._forget_above = _TAKERS
         self.is_on = False
         self.sent = 0
+        self.sent_bytes = (
+            0  # what reports add to the packets that carry them, or the whole packet of a PINGREQ
+        )
 
     @property
     def carrier(self) -> Carrier:
@@ -98,7 +101,7 @@ class LoadReports:
         if self._meter.is_due(queue_length, now):
             self._send(queue_length, now)
         if self._timer is None:
-            self._schedule(self._options.min_interval)
+            self._schedule(self._meter.next_look(now))
 
     def report(self, report: LoadReport) -> bool:
         """Send what the application measured itself; False if the server does not want to know."""
@@ -106,7 +109,7 @@ class LoadReports:
             return False
         self.sent += 1
         if self._carrier is Carrier.PING:
-            self._session.wire.send_bytes(_extended_pingreq(report))
+            self._session.wire.send_bytes(self._pingreq(report))
         elif self._carrier is Carrier.PUBLISH:
             self._publish(report)
         else:
@@ -114,7 +117,9 @@ class LoadReports:
 
             def once() -> tuple[str, str]:
                 receiver.next_report = self._for_puback if self.is_on else None
-                return LOAD_PROPERTY, report.encode_value()
+                value = report.encode_value()
+                self.sent_bytes += len(value)
+                return LOAD_PROPERTY, value
 
             receiver.next_report = once
         return True
@@ -124,7 +129,7 @@ class LoadReports:
         if self._carrier is not Carrier.PING or not self._meter.has_reported:
             return _PINGREQ
         self.sent += 1
-        return self._pingreq(self._queue_length(), time.monotonic())
+        return self._pingreq(self._meter.take_report(self._queue_length(), time.monotonic()))
 
     def _agreed(self, connack: Connack) -> Carrier:
         wanted = Carrier(self._options.carrier)
@@ -139,17 +144,20 @@ class LoadReports:
     def _send(self, queue_length: int, now: float) -> None:
         self.sent += 1
         if self._carrier is Carrier.PING:
-            self._session.wire.send_bytes(self._pingreq(queue_length, now))
+            self._session.wire.send_bytes(self._pingreq(self._meter.take_report(queue_length, now)))
         else:
             self._publish(self._meter.take_report(queue_length, now))
 
     def _publish(self, report: LoadReport) -> None:
-        self._session.publisher.publish_qos0(
-            Publish(topic=LOAD_TOPIC, payload=report.encode_value().encode())
-        )
+        payload = report.encode_value().encode()
+        self.sent_bytes += len(payload)
+        self._session.publisher.publish_qos0(Publish(topic=LOAD_TOPIC, payload=payload))
 
-    def _pingreq(self, queue_length: int, now: float) -> bytes:
-        return _extended_pingreq(self._meter.take_report(queue_length, now))
+    def _pingreq(self, report: LoadReport) -> bytes:
+        body = report.encode_pingreq()
+        assert len(body) < 0x80  # Four numbers; 127 bytes hold any that fit a report.
+        self.sent_bytes += 2 + len(body)
+        return bytes((0xC0, len(body))) + body
 
     def _for_puback(self) -> tuple[str, str] | None:
         now = time.monotonic()
@@ -157,7 +165,9 @@ class LoadReports:
         if not self._meter.is_due(queue_length, now):
             return None
         self.sent += 1
-        return LOAD_PROPERTY, self._meter.take_report(queue_length, now).encode_value()
+        value = self._meter.take_report(queue_length, now).encode_value()
+        self.sent_bytes += len(value)
+        return LOAD_PROPERTY, value
 
     def _on_acknowledged(self, receipt: Receipt) -> None:
         """With manual acknowledgement this is when a message was processed."""
@@ -180,15 +190,9 @@ class LoadReports:
             self._send(queue_length, now)
         # Quiet: the next message starts the clock again.
         if self._options.when_idle or self._meter.has_news or queue_length:
-            self._schedule(self._options.min_interval)
+            self._schedule(self._meter.next_look(now))
 
     def _forget(self, now: float) -> None:
         """A task that ended without asking for another message has processed the one it had."""
         self._meter.forget(lambda taker: isinstance(taker, asyncio.Task) and taker.done(), now)
         self._forget_above = max(_TAKERS, 2 * self._meter.takers)
-
-
-def _extended_pingreq(report: LoadReport) -> bytes:
-    body = report.encode_pingreq()
-    assert len(body) < 0x80  # Four numbers; 127 bytes hold any that fit a report.
-    return bytes((0xC0, len(body))) + body
