@@ -1,4 +1,8 @@
-"""Brokers of several makes, and what tests of the spool need."""
+"""Brokers of several makes, and what tests of the spool need.
+
+A query of Spark costs seconds before its first row, so what a reader or a writer decides is tested on the object itself,
+what the receiving process does on that process, and Spark is asked only what Spark alone can answer.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +18,9 @@ from bench.brokers import Broker
 from tidegate.client import Client
 from tidegate.spark.segments import Spool
 from tidegate.testing import BrokerThread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DEADLINE = 60.0
 
@@ -56,3 +64,12 @@ def broker_port(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "spool")
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    """The session of the run, with `format("mqtt")`."""
+    from tidegate.spark import register
+
+    register(spark)
+    return spark

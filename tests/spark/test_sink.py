@@ -16,14 +16,7 @@ from pyspark.sql import SparkSession
 from tests.spark.conftest import DEADLINE, publish, wait_until
 from tidegate.broker.settings import Limits
 from tidegate.client import Client, Message
-from tidegate.spark import register
 from tidegate.testing import BrokerThread
-
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    register(spark)
-    return spark
 
 
 def received(port: int, number: int, act: Callable[[], object]) -> list[Message]:
@@ -69,8 +62,10 @@ def test_rows_become_json_or_arrow(tidegate_broker: BrokerThread, session: Spark
     assert pa.ipc.open_stream(message.payload).read_all().to_pylist() == rows
 
 
-def test_a_stream_from_mqtt_to_mqtt(broker_port: int, session: SparkSession, tmp_path: Path) -> None:
-    url = f"127.0.0.1:{broker_port}"
+def test_a_stream_from_mqtt_to_mqtt(
+    tidegate_broker: BrokerThread, session: SparkSession, tmp_path: Path
+) -> None:
+    url = f"127.0.0.1:{tidegate_broker.port}"
     query: list[Any] = []
 
     def act() -> None:
@@ -82,10 +77,10 @@ def test_a_stream_from_mqtt_to_mqtt(broker_port: int, session: SparkSession, tmp
         write = doubled.writeStream.format("mqtt").option("url", url)
         query.append(write.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
         wait_until(lambda: "connected" in _text(tmp_path / "spool" / "status.json"), "a connection")
-        publish(broker_port, "in/1", [b'{"n": %d}' % number for number in range(20)])
+        publish(tidegate_broker.port, "in/1", [b'{"n": %d}' % number for number in range(20)])
 
     try:
-        messages = received(broker_port, 40, act)
+        messages = received(tidegate_broker.port, 40, act)
     finally:
         for each in query:
             each.stop()

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -64,6 +65,21 @@ def test_a_session_goes_on_where_a_stopped_process_left_it(
     assert payloads_in(spool) == numbers(0, 50)
 
 
+def test_a_process_that_is_stopped_at_work_leaves_no_doubles(
+    tidegate_broker: BrokerThread, start: Start, spool: Spool
+) -> None:
+    port = tidegate_broker.port
+    supervisor = start(port, segmentSeconds="0.01")
+    with ThreadPoolExecutor(1) as thread:
+        publishing = thread.submit(publish, port, "t/1", numbers(0, 2000))
+        wait_until(lambda: spool.end() > 0, "a first row")
+        supervisor.stop()
+        start(port)
+        publishing.result(DEADLINE)
+    wait_until(lambda: spool.end() >= 2000, "2000 rows")
+    assert payloads_in(spool) == numbers(0, 2000)
+
+
 def test_a_killed_process_loses_nothing(broker_port: int, start: Start, spool: Spool) -> None:
     supervisor = start(broker_port, segmentSeconds="3600")  # rows stay in the open file
     publish(broker_port, "t/1", numbers(0, 300))
@@ -78,8 +94,8 @@ def test_a_killed_process_loses_nothing(broker_port: int, start: Start, spool: S
     assert list(dict.fromkeys(payloads_in(spool))) == numbers(0, 400)
 
 
-def test_a_process_ends_when_its_reader_does(broker_port: int, start: Start, spool: Spool) -> None:
-    supervisor = start(broker_port)
+def test_a_process_ends_when_its_reader_does(tidegate_broker: BrokerThread, start: Start, spool: Spool) -> None:
+    supervisor = start(tidegate_broker.port)
     process = supervisor._process
     assert process is not None
     assert process.stdin is not None
@@ -108,14 +124,14 @@ def test_a_full_spool_stops_taking_and_the_broker_stops_sending(start: Start, sp
         assert found == big
 
 
-def test_numbers_go_on_after_everything_was_committed(broker_port: int, start: Start, spool: Spool) -> None:
-    supervisor = start(broker_port)
-    publish(broker_port, "t/1", numbers(0, 10))
+def test_numbers_go_on_after_everything_was_committed(tidegate_broker: BrokerThread, start: Start, spool: Spool) -> None:
+    supervisor = start(tidegate_broker.port)
+    publish(tidegate_broker.port, "t/1", numbers(0, 10))
     wait_until(lambda: spool.end() == 10, "10 rows")
     spool.commit(10)
     supervisor.stop()
-    start(broker_port)
-    publish(broker_port, "t/1", numbers(10, 15))
+    start(tidegate_broker.port)
+    publish(tidegate_broker.port, "t/1", numbers(10, 15))
     wait_until(lambda: spool.end() == 15, "15 rows")
     assert spool.segments()[0].start == 10
 
@@ -146,8 +162,8 @@ def test_nobody_there_is_an_error_with_the_address(start: Start) -> None:
         start(1, connectTimeout="0.5")
 
 
-def test_a_spool_has_one_process(broker_port: int, start: Start, spool: Spool) -> None:
-    start(broker_port)
+def test_a_spool_has_one_process(tidegate_broker: BrokerThread, start: Start, spool: Spool) -> None:
+    start(tidegate_broker.port)
     with pytest.raises(SpoolError, match=f"is in use by process {pid_of(spool)}"), locked(spool, seconds=0.1):
         pass
 

@@ -157,8 +157,19 @@ class SpoolProcess:
         while True:
             messages = await self._gather(client)
             await self._wait_for_room()
-            await self._in_thread(self._write, messages, time.time_ns() // 1000)
-            client.ack_many(messages)
+            await self._keep(client, messages)
+
+    async def _keep(self, client: Client, messages: list[Message]) -> None:
+        """Write, then acknowledge: also if we are to stop meanwhile, or what is on disk would come again."""
+        writing = asyncio.ensure_future(self._in_thread(self._write, messages, time.time_ns() // 1000))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await writing
+            raise
+        finally:
+            if writing.done() and writing.exception() is None:
+                client.ack_many(messages)
 
     async def _gather(self, client: Client) -> list[Message]:
         """Messages to write together: what is there, and what follows closely."""
