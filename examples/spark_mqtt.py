@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from tidegate.spark import register
 
@@ -34,7 +34,7 @@ register(spark)
 
 
 # %% A stream of JSON readings. The first run only makes the subscription: nothing is published yet.
-def readings(spool: str):  # noqa: ANN201
+def readings(spool: str) -> DataFrame:
     return (
         spark.readStream.format("mqtt")
         .option("url", URL)
@@ -64,9 +64,9 @@ run_once()
 
 # %% Publish a data frame: a column `topic`, everything else as JSON
 measured = spark.range(1000).select(
-    F.concat(F.lit("plant/"), F.col("id") % 3, F.lit("/temperature")).alias("topic"),
-    F.col("id").alias("event_id"),
-    (20 + F.col("id") % 7).cast("double").alias("celsius"),
+    sf.concat(sf.lit("plant/"), sf.col("id") % 3, sf.lit("/temperature")).alias("topic"),
+    sf.col("id").alias("event_id"),
+    (20 + sf.col("id") % 7).cast("double").alias("celsius"),
 )
 for _ in range(2):  # twice, as after a crash
     measured.write.format("mqtt").option("url", URL).option("payload", "json").mode("append").save()
@@ -76,18 +76,20 @@ print("published 2000 messages")
 run_once()
 rows = spark.read.parquet(str(FOLDER / "rows"))
 print("different events:", rows.count())
-for row in rows.groupBy("topic").agg(F.count("*").alias("n"), F.max("celsius").alias("most")).orderBy("topic").collect():
+topics = rows.groupBy("topic").agg(sf.count("*").alias("n"), sf.max("celsius").alias("most"))
+for row in topics.orderBy("topic").collect():
     print(row.topic, row.n, row.most)
 
 # %% What is retained, as a batch
-spark.createDataFrame([("plant/0/name", "boiler"), ("plant/1/name", "mill")], "topic STRING, payload STRING").write.format(
-    "mqtt"
-).option("url", URL).option("retain", "true").mode("append").save()
+named = [("plant/0/name", "boiler"), ("plant/1/name", "mill")]
+frame = spark.createDataFrame(named, "topic STRING, payload STRING")
+frame.write.format("mqtt").option("url", URL).option("retain", "true").mode("append").save()
 names = (
-    spark.read.format("mqtt").option("url", URL).option("topics", "plant/+/name").option("idleTimeout", "1").load()
+    spark.read.format("mqtt")
+    .option("url", URL)
+    .option("topics", "plant/+/name")
+    .option("idleTimeout", "1")
+    .load()
 )
-for row in names.select("topic", F.col("payload").cast("string").alias("name")).orderBy("topic").collect():
+for row in names.select("topic", sf.col("payload").cast("string").alias("name")).orderBy("topic").collect():
     print(row.topic, "is the", row.name)
-
-# %%
-spark.stop()

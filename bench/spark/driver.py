@@ -9,14 +9,17 @@ from __future__ import annotations
 import sys
 import threading
 
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
 from bench.spark.session import make_session
 
 TOPICS = "survive/#"
 
 
-def main(url: str, folder: str) -> None:
-    spark = make_session(folder, "bench.spark.survive", memory="1g")
-    query = (
+def start_query(spark: SparkSession, url: str, folder: str) -> StreamingQuery:
+    """MQTT to Parquet; everything it keeps is in `folder`."""
+    return (
         spark.readStream.format("mqtt")
         .option("url", url).option("topics", TOPICS).option("spool", f"{folder}/spool").option("payload", "json")
         .schema("event_id BIGINT, seq BIGINT")
@@ -25,6 +28,11 @@ def main(url: str, folder: str) -> None:
         .option("path", f"{folder}/rows").option("checkpointLocation", f"{folder}/checkpoint")
         .start()
     )  # fmt: skip
+
+
+def main(url: str, folder: str) -> None:
+    spark = make_session(folder, "bench.spark.survive", memory="1g")
+    query = start_query(spark, url, folder)
     print("started", flush=True)
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()

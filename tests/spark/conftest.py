@@ -1,7 +1,7 @@
 """Brokers of several makes, and what tests of the spool need.
 
-A query of Spark costs seconds before its first row, so what a reader or a writer decides is tested on the object itself,
-what the receiving process does on that process, and Spark is asked only what Spark alone can answer.
+A query of Spark costs seconds before its first row. So what a reader or a writer decides is tested on that object, what
+the receiving process does on that process, and Spark is asked only what Spark alone can answer.
 """
 
 from __future__ import annotations

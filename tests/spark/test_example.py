@@ -1,25 +1,29 @@
 """The notebook of examples/ prints what it should."""
 
-import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
 
 from tidegate.testing import BrokerThread
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_mqtt.py"
 
 
-@pytest.mark.xdist_group("spark")  # a second session of its own, but not beside the first
-def test_the_notebook_prints_what_it_published(tidegate_broker: BrokerThread) -> None:
-    pytest.importorskip("pyspark")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-    command = [sys.executable, str(EXAMPLE), "--port", str(tidegate_broker.port)]
-    result = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=110)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == [
+def test_the_notebook_prints_what_it_published(
+    tidegate_broker: BrokerThread,
+    spark: SparkSession,  # which the notebook finds and uses
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "--port", str(tidegate_broker.port)])
+    runpy.run_path(str(EXAMPLE))
+    assert capsys.readouterr().out.splitlines() == [
         "published 2000 messages",
         "different events: 1000",
         "plant/0/temperature 334 26.0",

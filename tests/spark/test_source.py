@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 from tests.spark.conftest import publish, wait_until
 from tidegate.spark.segments import Spool
-from tidegate.testing import BrokerThread
 
 
 @pytest.fixture
@@ -69,7 +68,12 @@ def test_a_batch_takes_what_is_retained_and_no_more_than_asked(
 ) -> None:
     for number in range(5):
         publish(broker_port, f"state/{number}", [b'{"level": %d.5}' % number], retain=True)
-    options = {"url": f"127.0.0.1:{broker_port}", "topics": "state/+", "payload": "json", "idleTimeout": "1.5"}
+    options = {
+        "url": f"127.0.0.1:{broker_port}",
+        "topics": "state/+",
+        "payload": "json",
+        "idleTimeout": "1.5",
+    }
     reader = (
         session.read.format("mqtt").options(**options).schema("topic STRING, level DOUBLE, retain BOOLEAN")
     )

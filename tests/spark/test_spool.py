@@ -94,7 +94,9 @@ def test_a_killed_process_loses_nothing(broker_port: int, start: Start, spool: S
     assert list(dict.fromkeys(payloads_in(spool))) == numbers(0, 400)
 
 
-def test_a_process_ends_when_its_reader_does(tidegate_broker: BrokerThread, start: Start, spool: Spool) -> None:
+def test_a_process_ends_when_its_reader_does(
+    tidegate_broker: BrokerThread, start: Start, spool: Spool
+) -> None:
     supervisor = start(tidegate_broker.port)
     process = supervisor._process
     assert process is not None
@@ -124,7 +126,9 @@ def test_a_full_spool_stops_taking_and_the_broker_stops_sending(start: Start, sp
         assert found == big
 
 
-def test_numbers_go_on_after_everything_was_committed(tidegate_broker: BrokerThread, start: Start, spool: Spool) -> None:
+def test_numbers_go_on_after_everything_was_committed(
+    tidegate_broker: BrokerThread, start: Start, spool: Spool
+) -> None:
     supervisor = start(tidegate_broker.port)
     publish(tidegate_broker.port, "t/1", numbers(0, 10))
     wait_until(lambda: spool.end() == 10, "10 rows")
