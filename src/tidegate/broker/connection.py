@@ -710,7 +710,10 @@ class Connection(asyncio.Protocol):
             # client closes, or the deadline that the sweeper keeps.
             if not self.is_reading:
                 transport.resume_reading()
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the client is gone, and only asyncio's own loop says so here
+                transport.close()
         else:
             transport.close()
         self.core.closing[self] = self.core.now()

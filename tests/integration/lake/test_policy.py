@@ -14,6 +14,7 @@ from tests.integration.broker.gate_traffic import publish
 from tests.integration.lake.conftest import rows_of
 from tidegate.broker.flow_settings import Backoff
 from tidegate.broker.recording import Level
+from tidegate.broker.settings import Features
 from tidegate.lake.settings import LakeSettings
 from tidegate.node import Node
 from tidegate.policy import PolicySettings, PolicyStore
@@ -174,7 +175,7 @@ def test_the_version_is_told_in_sys(tmp_path: Path) -> None:
     learnt(tmp_path / "policy", "v1", {"a": 7.0})
 
     async def main() -> None:
-        async with Node(node_settings(tmp_path)) as node:
+        async with Node(node_settings(tmp_path, features=Features(sys_interval=0.2))) as node:
             port = node.broker.port
 
             def read() -> None:

@@ -178,6 +178,7 @@ def test_every_choice_of_a_shared_group_can_be_computed_again(record: Record, po
 
     recorded = record(Level.FULL, features=Features(shared_policy=policy))
     random = Random(6)
+    back: list[RawClient] = []
     with clients(recorded.broker, "m0", "m1", "m2", "pub") as (*members, publisher):
         for member in members:
             member.subscribe("$share/g/t", qos=1)
@@ -193,10 +194,19 @@ def test_every_choice_of_a_shared_group_can_be_computed_again(record: Record, po
                 members[random.randrange(3)].publish("$tide/load", load, qos=0)
             if number == 50:
                 members[0].unsubscribe("$share/g/t")
+            if number == 70:
+                # Its session ends with its connection, and what it has goes on to others.
+                members[1].close()
+                members[1] = RawClient(recorded.broker.port)
+                back.append(members[1])
+                members[1].connect("m1")
+                members[1].subscribe("$share/g/t", qos=1)
             for member in members:
                 for packet in member.barrier():
                     if isinstance(packet, Publish) and packet.qos and random.random() < 0.8:
                         member.acknowledge(packet)
+    for member in back:
+        member.close()
     recorded.end()
     rows = sorted((r for r in recorded.rows("member") if r["seq"] is not None), key=lambda r: int(r["seq"]))
     replay = MemberReplay()
