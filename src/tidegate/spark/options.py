@@ -17,7 +17,7 @@ from tidegate.client import Carrier, ClientOptions, ReportOptions
 from tidegate.errors import TidegateError
 from tidegate.mqtt.topics import validate_topic_filter, validate_topic_name
 from tidegate.net.addresses import Endpoint, parse_address
-from tidegate.net.tls import client_context
+from tidegate.net.tls import MQTT_ALPN, client_context
 from tidegate.spark.errors import OptionError
 
 T = TypeVar("T")
@@ -184,9 +184,12 @@ class MqttOptions:
         endpoint = self.endpoint
         context = None
         if endpoint.tls:
-            alpn = {"alpn": ("http/1.1",)} if endpoint.websocket else {}
             context = client_context(
-                self.ca_file, self.cert_file, self.key_file, insecure=self.insecure, **alpn
+                self.ca_file,
+                self.cert_file,
+                self.key_file,
+                insecure=self.insecure,
+                alpn=("http/1.1",) if endpoint.websocket else MQTT_ALPN,
             )
         values: dict[str, Any] = {
             "protocol_version": self.mqtt_version,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -130,7 +130,8 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         edges = [begin + rows * each // number for each in range(number + 1)]
         return [SpoolPartition(*each) for each in pairwise(edges)]
 
-    def read(self, partition: SpoolPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SpoolPartition)
         began = time.time_ns() // 1000
         at = partition.start
         for segment, first, last in self._spool.slices(partition.start, partition.end):
@@ -184,7 +185,8 @@ class MqttBatchReader(DataSourceReader):
             for each in range(number)
         ]
 
-    def read(self, partition: SessionPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SessionPartition)
         seq = partition.number << 40  # numbers of several clients must not meet
         with asyncio.Runner() as runner:
             session = self._receive(partition)
@@ -198,7 +200,7 @@ class MqttBatchReader(DataSourceReader):
             finally:
                 runner.run(session.aclose())
 
-    async def _receive(self, partition: SessionPartition) -> Any:
+    async def _receive(self, partition: SessionPartition) -> AsyncGenerator[pa.RecordBatch, None]:
         options = self._options
         client_id = options.client_id
         if client_id and partition.number:
@@ -232,7 +234,7 @@ class MqttBatchReader(DataSourceReader):
                 left = None if left is None else left - len(messages)
 
 
-async def _next(batches: Any) -> pa.RecordBatch | None:
+async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | None:
     with contextlib.suppress(StopAsyncIteration):
         return await anext(batches)
     return None

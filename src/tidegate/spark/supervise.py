@@ -40,7 +40,9 @@ class SpoolSupervisor:
             self._raise_if_failed()
             if self._process.returncode >= 0:
                 # Not killed: it would only end again.
-                raise SpoolError(f"the spool process ended with status {self._process.returncode}: {self._said()}")
+                raise SpoolError(
+                    f"the spool process ended with status {self._process.returncode}: {self._said()}"
+                )
         self.spool.create()
         was_subscribed = bool(self.spool.read_json(IDENTITY).get("filters"))
         (self.spool.folder / STATUS).unlink(missing_ok=True)
