@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.lake.arrow import file_metadata, memory_schema, writer_options
+from tidegate.broker.recording.batch import Level
+from tidegate.lake.arrow import BY_MESSAGE, file_metadata, memory_schema, writer_options
 from tidegate.lake.settings import LakeSettings
 from tidegate.lake.target import PendingFile, Target
 from tidegate.schema import META_LEVEL, META_NODE, META_RUN, TABLES, Table, file_name, partition_of_us
@@ -143,7 +144,9 @@ class TableFiles:
         relative = f"{self.table.name}/{partition_of_us(self._hour * HOUR_US)}/"
         self._file = self._target.create(relative + file_name(self._node, self._run, self._number))
         self._number += 1
-        self._writer = pq.ParquetWriter(self._file.stream, self._schema, **writer_options(self.table))
+        is_by_message = self.table.name == "publish" and self._settings.level is Level.FULL
+        options = writer_options(self.table, BY_MESSAGE if is_by_message else frozenset())
+        self._writer = pq.ParquetWriter(self._file.stream, self._schema, **options)
         self._writer.add_key_value_metadata(self._metadata)
 
     def _finish(self, data: pa.Table, lost: int) -> pa.Table:

@@ -201,12 +201,12 @@ def _check(
     unknown = sorted(set(schema.names) - set(table.names))
     if unknown:
         issues.append(issue("unknown-columns", len(unknown), f"ignored: {', '.join(unknown[:5])}"))
-    version = known.get(META_SCHEMA, b"0")
-    if version.isdigit() and int(version) > table.version:
-        issues.append(
-            issue("newer", footer.num_rows, f"schema {int(version)}; this pipeline knows {table.version}")
-        )
-    missing = [name for name in table.names if name not in schema.names]
+    told = known.get(META_SCHEMA, b"")
+    version = int(told) if told.isdigit() else 0
+    if version > table.version:
+        issues.append(issue("newer", footer.num_rows, f"schema {version}; this pipeline knows {table.version}"))
+    # A file of this version may lack what would be null in all its rows.
+    missing = [name for name in table.names if name not in schema.names] if version < table.version else []
     if missing:
         issues.append(issue("older", footer.num_rows, f"without {', '.join(missing[:5])}: read as null"))
     if footer.num_rows == 0:

@@ -93,8 +93,10 @@ def test_unknown_columns_are_ignored_and_named(lake: Path) -> None:
     assert len(found.files) == HOURS
 
 
-def test_a_file_that_lacks_an_optional_column_is_older(lake: Path) -> None:
+def test_a_file_may_leave_out_what_is_null_and_an_older_one_is_named(lake: Path) -> None:
     rewrite(files(lake)[0], lambda data: data.drop_columns(["label"]))
+    assert kinds(take(lake)) == []
+    rewrite(files(lake)[0], lambda data: data.replace_schema_metadata(None))
     found = take(lake)
     assert kinds(found) == ["older"]
     assert len(found.files) == HOURS
