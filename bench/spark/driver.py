@@ -1,7 +1,8 @@
 """A streaming job that is meant to be killed: `python -m bench.spark.driver URL FOLDER`.
 
 MQTT to Parquet with a checkpoint, as a user would write it. Started again with the same folder it goes on where the
-checkpoint and the spool are. It prints the number of rows it has written, and ends when standard input does.
+checkpoint and the spool are. It prints the number of rows that were written, also by drivers before it, and ends when
+standard input does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from bench.spark.session import make_session
+from bench.spark.speed import processed
 
 TOPICS = "survive/#"
 
@@ -39,7 +41,7 @@ def main(url: str, folder: str) -> None:
     while not ended.wait(0.2):
         if (error := query.exception()) is not None:
             raise SystemExit(f"error: {error}")
-        print(sum(progress["numInputRows"] for progress in query.recentProgress), flush=True)
+        print(processed(query), flush=True)
     query.stop()
     spark.stop()
 

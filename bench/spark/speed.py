@@ -2,7 +2,8 @@
 
 A broker, the feeder (`feed.py`), the spool process and Spark with a noop sink share this machine. Measured is the time
 from the first message published until Spark has processed the last, and the CPU time of each process meanwhile. A
-warm-up comes first, so that neither the JVM's start nor its compiler are part of it. JSON goes to standard output.
+warm-up comes first, so that neither the JVM's start nor most of its compiler are part of it. JSON goes to standard
+output.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,11 @@ QUIET_SECONDS = 120.0
 
 
 def processed(query: Any) -> int:
-    return sum(progress["numInputRows"] for progress in query.recentProgress)
+    """Rows of all batches that are done: where the latest ended."""
+    # Not from `recentProgress`, which makes text of every batch there was at each look.
+    progress = query.lastProgress
+    end = None if progress is None else progress["sources"][0]["endOffset"]
+    return 0 if end is None else int((json.loads(end) if isinstance(end, str) else end)["seq"])
 
 
 def wait_for(query: Any, rows: int) -> None:
@@ -40,22 +46,34 @@ def wait_for(query: Any, rows: int) -> None:
             last, until = now, time.monotonic() + QUIET_SECONDS
         if time.monotonic() > until:
             raise SystemExit(f"error: {rows - now} of {rows} rows did not come")
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
-def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
-    process = psutil.Process(pid)
-    total = sum(process.cpu_times()[: 2 if not with_children else 4])
-    for each in process.children(recursive=True) if with_children else ():
+def cpu_seconds(broker: int, spool: int) -> Counter[str]:
+    """CPU time so far of everything that takes part, by what it does."""
+    found: Counter[str] = Counter()
+    own = psutil.Process()
+    for process in {own, psutil.Process(spool), *own.children(recursive=True)}:
         try:
-            total += sum(each.cpu_times()[:4])  # with children that have ended
+            times = process.cpu_times()
+            words = " ".join(process.cmdline())
         except psutil.NoSuchProcess:
-            pass
-    return total
+            continue
+        if process.pid in (broker, spool):
+            role = "broker" if process.pid == broker else "spool"
+        elif "java" in words.partition(" ")[0]:
+            role = "spark, jvm"
+        elif "source_runner" in words:
+            role = "spark, planning"
+        else:
+            role = "this program" if process.pid == own.pid else "spark, tasks"
+        found[role] += times.user + times.system
+    return found
 
 
 def run(
     messages: int,
+    warm_up: int,
     window: int,
     rate: int,
     broker_name: str,
@@ -87,33 +105,31 @@ def run(
                 if query.exception() is not None:
                     raise SystemExit(f"error: {query.exception()}")
                 time.sleep(0.05)
-            warm = max(messages // 5, 1000)
-            _feed(broker.port, warm, window, rate)
-            wait_for(query, warm)
-            spool_pid = json.loads((spool / "status.json").read_text())["pid"]
-            pids = {"broker": broker.pid, "spool": spool_pid}
-            before = {name: cpu_seconds(pid) for name, pid in pids.items()}
-            spark_before = cpu_seconds(os.getpid(), with_children=True)
+            _feed(broker.port, warm_up, window, rate)
+            wait_for(query, warm_up)
+            pids = broker.pid, json.loads((spool / "status.json").read_text())["pid"]
+            batches_before = len(query.recentProgress)
+            before = cpu_seconds(*pids)
             began = time.monotonic()
-            fed = _feed(broker.port, messages, window, rate)
-            wait_for(query, warm + messages)
+            fed, feeder_cpu = _feed(broker.port, messages, window, rate)
+            wait_for(query, warm_up + messages)
             seconds = time.monotonic() - began
-            cpu = {name: (cpu_seconds(pid) - before[name]) / messages * 1e6 for name, pid in pids.items()}
-            # The spool and the broker are children of this process, too.
-            own = (cpu_seconds(os.getpid(), with_children=True) - spark_before) / messages * 1e6
-            cpu["spark"] = own - cpu["broker"] - (cpu["spool"] if _is_child(spool_pid) else 0.0)
-            progress = [each for each in query.recentProgress if each["numInputRows"]]
+            cpu = cpu_seconds(*pids)
+            cpu.subtract(before)
+            cpu["feeder"] = feeder_cpu
+            progress = [each for each in query.recentProgress[batches_before:] if each["numInputRows"]]
         finally:
             query.stop()
             spark.stop()
     return {
         "messages": messages,
+        "warm_up": warm_up,
         "broker": broker_name,
         "durable": durable,
         "messages_per_second": round(messages / seconds),
         "seconds": round(seconds, 2),
         "feeder_seconds": round(fed, 2),
-        "cpu_us_per_message": {name: round(value, 2) for name, value in cpu.items()},
+        "cpu_us_per_message": {name: round(value / messages * 1e6, 2) for name, value in sorted(cpu.items())},
         "rate_offered": rate or None,
         "batches": len(progress),
         "batch_seconds": [round(each["batchDuration"] / 1000, 2) for each in progress],
@@ -121,18 +137,19 @@ def run(
     }
 
 
-def _is_child(pid: int) -> bool:
-    return any(child.pid == pid for child in psutil.Process().children(recursive=True))
-
-
-def _feed(port: int, messages: int, window: int, rate: int) -> float:
+def _feed(port: int, messages: int, window: int, rate: int) -> tuple[float, float]:
+    """Seconds until all was acknowledged, and of CPU."""
     command = [sys.executable, "-m", "bench.spark.feed", *map(str, (port, messages, window, rate))]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    seconds, cpu = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return float(seconds), float(cpu)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument(
+        "--warm-up", type=int, default=500_000, help="messages before those that are measured"
+    )
     parser.add_argument("--window", type=int, default=5_000, help="unacknowledged messages of the feeder")
     parser.add_argument(
         "--rate", type=int, default=0, help="messages a second offered; 0: as fast as acknowledged"
@@ -145,7 +162,14 @@ def main() -> int:
     given = parser.parse_args()
     options = dict(each.split("=", 1) for each in given.option)
     result = run(
-        given.messages, given.window, given.rate, given.broker, given.durable, given.trigger, options
+        given.messages,
+        given.warm_up,
+        given.window,
+        given.rate,
+        given.broker,
+        given.durable,
+        given.trigger,
+        options,
     )
     print(json.dumps(result, indent=1))
     return 0 if result["messages_per_second"] >= given.least else 1

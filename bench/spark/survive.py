@@ -60,8 +60,8 @@ class Driver:
         self._command = [sys.executable, "-m", "bench.spark.driver", url, folder]
         self._folder = Path(folder)
         self._process: subprocess.Popen[str] | None = None
-        self._before = 0
-        self._rows = 0
+        self.rows = 0
+        """Rows of batches that this and earlier drivers told of; the last of a killed one may be missing."""
 
     def start(self) -> None:
         log = (self._folder / "driver.log").open("a")
@@ -77,11 +77,6 @@ class Driver:
             )
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
 
-    @property
-    def rows(self) -> int:
-        """Rows of batches that this and earlier drivers told of; the last of a killed one may be missing."""
-        return self._before + self._rows
-
     def check(self) -> None:
         assert self._process is not None
         if self._process.poll() is not None:
@@ -92,7 +87,6 @@ class Driver:
         assert process is not None
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        self._before, self._rows = self.rows, 0
 
     def stop(self) -> None:
         process, self._process = self._process, None
@@ -110,7 +104,7 @@ class Driver:
         assert process.stdout is not None
         for line in process.stdout:
             if process is self._process:
-                self._rows = int(line)
+                self.rows = max(self.rows, int(line))
 
 
 def committed(folder: Path) -> list[int]:

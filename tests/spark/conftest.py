@@ -62,6 +62,12 @@ def broker_port(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.fixture
+def mosquitto_port() -> Iterator[int]:
+    with Broker(name="mosquitto") as broker:
+        yield broker.port
+
+
+@pytest.fixture
 def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "spool")
 

@@ -62,10 +62,10 @@ def test_rows_become_json_or_arrow(tidegate_broker: BrokerThread, session: Spark
     assert pa.ipc.open_stream(message.payload).read_all().to_pylist() == rows
 
 
-def test_a_stream_from_mqtt_to_mqtt(
-    tidegate_broker: BrokerThread, session: SparkSession, tmp_path: Path
+def test_a_stream_from_mosquitto_to_mosquitto(
+    mosquitto_port: int, session: SparkSession, tmp_path: Path
 ) -> None:
-    url = f"127.0.0.1:{tidegate_broker.port}"
+    url = f"127.0.0.1:{mosquitto_port}"
     query: list[Any] = []
 
     def act() -> None:
@@ -77,10 +77,10 @@ def test_a_stream_from_mqtt_to_mqtt(
         write = doubled.writeStream.format("mqtt").option("url", url)
         query.append(write.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
         wait_until(lambda: "connected" in _text(tmp_path / "spool" / "status.json"), "a connection")
-        publish(tidegate_broker.port, "in/1", [b'{"n": %d}' % number for number in range(20)])
+        publish(mosquitto_port, "in/1", [b'{"n": %d}' % number for number in range(20)])
 
     try:
-        messages = received(tidegate_broker.port, 40, act)
+        messages = received(mosquitto_port, 40, act)
     finally:
         for each in query:
             each.stop()

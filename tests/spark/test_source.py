@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.conftest import publish, wait_until
 from tidegate.spark.segments import Spool
+from tidegate.testing import BrokerThread
 
 
 @pytest.fixture
@@ -45,15 +46,16 @@ def batch_sizes(query: Any) -> list[int]:
 
 
 def test_a_stream_has_every_message_once_and_goes_on_with_its_checkpoint(
-    broker_port: int, stream: Callable[..., Any], session: SparkSession, tmp_path: Path
+    tidegate_broker: BrokerThread, stream: Callable[..., Any], session: SparkSession, tmp_path: Path
 ) -> None:
-    first = stream(broker_port)
-    publish(broker_port, "t/1", [str(number).encode() for number in range(300)])
+    port = tidegate_broker.port
+    first = stream(port)
+    publish(port, "t/1", [str(number).encode() for number in range(300)])
     wait_until(lambda: sum(batch_sizes(first)) == 300, "300 rows")
     first.stop()
-    publish(broker_port, "t/1", [str(number).encode() for number in range(300, 420)])
+    publish(port, "t/1", [str(number).encode() for number in range(300, 420)])
     bounds = {"maxRowsPerTrigger": "50", "partitions": "3", "minRowsPerPartition": "10", "idleTimeout": "2"}
-    second = stream(broker_port, is_now=True, **bounds)
+    second = stream(port, is_now=True, **bounds)
     second.awaitTermination()
     assert batch_sizes(second) == [50, 50, 20]
     rows = session.read.parquet(str(tmp_path / "rows")).orderBy("seq").collect()
