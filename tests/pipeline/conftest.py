@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from tidegate.pipeline.settings import PipelineSettings
 
 Row = dict[str, Any]
-HOURS = 72
+HOURS = 40
 
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three days, both levels by turns."""
+    """Most of two days, both levels by turns."""
     folder = tmp_path_factory.mktemp("lakes") / "lake"
     settings = GenerateSettings(
-        rows=300_000,
+        rows=170_000,
         hours=HOURS,
         clients=260,
         topics=60,
         devices=100,
+        nodes=1,
         anomalies=0.1,
         level=GeneratedLevel.MIXED,
         seed=4,

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.dataset as dataset
 import pytest
 
+from tests.conftest import SHORT_LIVED
 from tests.pipeline.conftest import Row
 from tidegate import schema
 from tidegate.lake.generate import GeneratedLevel, GenerateSettings, generate
@@ -33,6 +34,7 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": source,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_TOOL_OPTIONS": SHORT_LIVED,
     }
 
 
@@ -89,7 +91,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generate(
         lake,
         GenerateSettings(
-            rows=40_000, hours=30, clients=220, devices=40, level=GeneratedLevel.MIXED, anomalies=0.1
+            rows=8_000, hours=7, clients=60, devices=10, nodes=1, level=GeneratedLevel.MIXED, anomalies=0.1
         ),
     )
     return lake
@@ -106,24 +108,6 @@ def run(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.strip().splitlines()[-1]
-
-
-@pytest.fixture(scope="module")
-def local(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("local")
-    run(
-        "--lake",
-        str(small),
-        "--out",
-        str(out),
-        "--policy",
-        str(out / "policy"),
-        "--master",
-        "local[2]",
-        "--memory",
-        "2g",
-    )
-    return out
 
 
 def rows(out: Path, table: schema.Table) -> list[Row]:
@@ -148,47 +132,22 @@ def near(value: Any) -> Any:
     return value
 
 
-def test_a_cluster_finds_what_one_process_finds(
-    cluster: str, small: Path, local: Path, tmp_path: Path
-) -> None:
-    version = run(
-        "--lake",
-        str(small),
-        "--out",
-        str(tmp_path),
-        "--policy",
-        str(tmp_path / "policy"),
-        "--master",
-        cluster,
-    )
-    assert (tmp_path / "policy" / "CURRENT").read_text().strip() == version
-    assert_same(local, tmp_path)
-
-
-def test_spark_submit_finds_what_the_command_finds(small: Path, local: Path, tmp_path: Path) -> None:
+def submit_locally(lake: Path, folder: Path) -> Path:
+    """A run of plain spark-submit in one process, with the package from an archive alone; where its findings are."""
     from tidegate.pipeline import submit
     from tidegate.pipeline.session import package
 
-    archive = package(tmp_path)
+    archive = package(folder)
     bare = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    options = ["--master", "local[2]", "--driver-memory", "2g", "--conf", "spark.ui.enabled=false"]
+    out = folder / "out"
     done = subprocess.run(
         [
             str(spark_home() / "bin" / "spark-submit"),
-            "--master",
-            "local[2]",
-            "--driver-memory",
-            "2g",
-            "--conf",
-            "spark.ui.enabled=false",
-            "--py-files",
-            str(archive),
+            *options,
+            *("--py-files", str(archive)),
             str(submit.__file__),
-            "--lake",
-            str(small),
-            "--out",
-            str(tmp_path / "out"),
-            "--policy",
-            str(tmp_path / "policy"),
+            *("--lake", str(lake), "--out", str(out), "--policy", str(folder / "policy")),
         ],
         env=bare,
         capture_output=True,
@@ -197,4 +156,12 @@ def test_spark_submit_finds_what_the_command_finds(small: Path, local: Path, tmp
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert_same(local, tmp_path / "out")
+    return out
+
+
+def test_a_cluster_finds_what_one_process_finds(cluster: str, small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "cluster"
+    policy = out / "policy"
+    version = run("--lake", str(small), "--out", str(out), "--policy", str(policy), "--master", cluster)
+    assert (policy / "CURRENT").read_text().strip() == version
+    assert_same(submit_locally(small, tmp_path), out)

@@ -89,7 +89,7 @@ def test_the_snapshot_is_current_and_holds_what_was_found(found: Found) -> None:
     assert store.current() == found.ran.version
     manifest = store.verify(found.ran.version)
     assert manifest.input_from == "2026-01-05T00:00:00+00:00"
-    assert manifest.input_to == "2026-01-08T00:00:00+00:00"
+    assert manifest.input_to == "2026-01-06T16:00:00+00:00"
     baselines = store.read(found.ran.version, "baselines")
     assert baselines.num_rows == len(found.rows(schema.BASELINES))
     assert set(manifest.tables) == set(schema.POLICY_TABLES)
@@ -101,21 +101,19 @@ def test_healthy_input_has_no_issue(found: Found) -> None:
 
 
 def test_a_second_run_reads_nothing_again_and_finds_the_same(found: Found) -> None:
-    from tidegate.pipeline.run import JOBS, run
+    from tidegate.pipeline.run import run
 
-    tables_before = {
-        name: sorted(map(str, found.rows(table))) for name, table in schema.POLICY_TABLES.items()
-    }
-    stamp = {
-        path: path.stat().st_mtime_ns for path in Path(found.settings.out_folder, "hourly").rglob("*.parquet")
-    }
-    run(found.spark, found.settings, [name for name in JOBS if name != "replay"])
-    assert {
-        path: path.stat().st_mtime_ns for path in Path(found.settings.out_folder, "hourly").rglob("*.parquet")
-    } == stamp
-    assert {
-        name: sorted(map(str, found.rows(table))) for name, table in schema.POLICY_TABLES.items()
-    } == tables_before
+    def stamps() -> dict[Path, int]:
+        hours = Path(found.settings.out_folder, "hourly").rglob("*.parquet")
+        return {path: path.stat().st_mtime_ns for path in hours}
+
+    def findings() -> list[list[str]]:
+        return [sorted(map(str, found.rows(each))) for each in (schema.POLICY_MEMBERS, schema.CONTROL)]
+
+    before, found_before = stamps(), findings()
+    run(found.spark, found.settings, ["hourly", "members", "control"])
+    assert stamps() == before
+    assert findings() == found_before
 
 
 def test_a_page_and_a_summary_are_written_that_load_nothing(found: Found, tmp_path: Path) -> None:
@@ -185,7 +183,7 @@ def test_bad_input_is_named_and_counts_nothing_twice(
     from tidegate.pipeline.run import run
 
     spark, settings, right = spoilt
-    run(spark, settings, ["hourly", "baselines", "topics", "quality"])
+    run(spark, settings, ["hourly", "quality"])
     kinds = {row["kind"] for row in io.read_finding(spark, settings, tables.QUALITY).collect()}
     assert kinds == {
         "truncated",

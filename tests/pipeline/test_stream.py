@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six hours: a stream reads every part of them several times over."""
+    """Four hours: a stream reads every part of them several times over."""
     folder = tmp_path_factory.mktemp("small") / "lake"
     settings = GenerateSettings(
-        rows=12_000, hours=6, clients=30, topics=10, devices=12, level=GeneratedLevel.MIXED, seed=5
+        rows=8_000, hours=4, clients=30, topics=10, devices=12, nodes=1, level=GeneratedLevel.MIXED, seed=5
     )
     generate(folder, settings)
     return folder

@@ -266,19 +266,15 @@ def test_forecasts_are_those_of_a_loop_over_hours(frame: Frame) -> None:
 
 
 def test_topics_have_rates_a_profile_and_an_interval(frame: Frame, spark: SparkSession) -> None:
-    from tidegate.pipeline.transforms.topics import topic_policy
+    from tidegate.pipeline.transforms.topics import forecasts, grid, topic_policy
 
     counts: dict[str, list[int | None]] = {
         "a": [3600 if h % 24 < 12 else 7200 for h in range(48)],
         "b": [None] * 47 + [36],
     }
     groups = spark.createDataFrame([("a", 7)], "topic string, burst_group bigint")
-    got = {
-        row.topic: row
-        for row in topic_policy(
-            frame(topic_hours(counts), tables.TOPIC_HOURS, "date", "hour"), groups
-        ).collect()
-    }
+    hours = frame(topic_hours(counts), tables.TOPIC_HOURS, "date", "hour")
+    got = {row.topic: row for row in topic_policy(hours, forecasts(grid(hours)), groups).collect()}
     assert got["a"].rate == pytest.approx(1.5)
     assert got["a"].bytes_rate == pytest.approx(15.0)
     assert got["a"].profile == [1.0 if h % 24 < 12 else 2.0 for h in range(168)]

@@ -105,7 +105,9 @@ def stream_command(
     ] = "",
     master: Master = "local[*]",
     memory: Memory = "4g",
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Between looks at the lake.")] = 15.0,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Between looks at the lake.")
+    ] = 15.0,
     lateness: Annotated[
         str, typer.Option(metavar="TIME", help="How long rows may be under way, as '2 minutes'.")
     ] = "2 minutes",
@@ -125,7 +127,9 @@ def stream_command(
 
     settings = PipelineSettings(lake=lake, out=out, policy=policy)
     if not has_lake(lake):
-        raise PipelineError(f"{lake}: there is no such folder", "--lake names the folder that holds publish/, load/, …")
+        raise PipelineError(
+            f"{lake}: there is no such folder", "--lake names the folder that holds publish/, load/, …"
+        )
 
     def say(version: str, seconds: float) -> None:
         typer.echo(version)

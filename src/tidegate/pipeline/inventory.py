@@ -204,7 +204,9 @@ def _check(
     told = known.get(META_SCHEMA, b"")
     version = int(told) if told.isdigit() else 0
     if version > table.version:
-        issues.append(issue("newer", footer.num_rows, f"schema {version}; this pipeline knows {table.version}"))
+        issues.append(
+            issue("newer", footer.num_rows, f"schema {version}; this pipeline knows {table.version}")
+        )
     # A file of this version may lack what would be null in all its rows.
     missing = [name for name in table.names if name not in schema.names] if version < table.version else []
     if missing:

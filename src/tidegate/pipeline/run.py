@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -43,13 +44,21 @@ JOBS: Final[Mapping[str, Job]] = {
     "replay": replay.main,
     "quality": quality.main,
 }
+# Jobs that need nothing of each other run side by side: each is many small steps, between which a core would be idle.
+WAVES: Final = (
+    ("hourly",),
+    ("baselines", "topics", "members", "routes", "rpc", "control", "replay", "quality"),
+    ("placement",),
+)
+AT_ONCE: Final = 3
 
 
 @dataclass(slots=True, kw_only=True)
 class Ran:
-    """Seconds by job, the version written (empty: none), and what was wrong with the input."""
+    """Seconds by job, of which some run side by side, and in all; the version written; what is wrong with the input."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    total: float = 0.0
     version: str = ""
     issues: list[Issue] = field(default_factory=list)
 
@@ -69,21 +78,30 @@ def run(
             raise UnknownJob(name, list(JOBS))
     io.use_utc(spark)
     done = Ran()
-    for name in (each for each in JOBS if each in chosen):
+    started = time.monotonic()
+
+    def work(name: str) -> None:
         began = time.monotonic()
         result = _attempt(spark, settings, name, done.issues)
         if name == "hourly" and isinstance(result, list):
             done.issues = result
             _require_publish(spark, settings)
+        finish(name, began)
+
+    def finish(name: str, began: float) -> None:
         done.seconds[name] = time.monotonic() - began
         if progress is not None:
             progress(name, done.seconds[name])
+
+    for wave in WAVES:
+        with ThreadPoolExecutor(AT_ONCE, "tidegate-job") as pool:
+            for ended in [pool.submit(work, name) for name in wave if name in chosen]:
+                ended.result()
     if has_policy and not jobs:
         began = time.monotonic()
         done.version = write_policy(spark, settings)
-        done.seconds["policy"] = time.monotonic() - began
-        if progress is not None:
-            progress("policy", done.seconds["policy"])
+        finish("policy", began)
+    done.total = time.monotonic() - started
     return done
 
 

@@ -171,11 +171,7 @@ class PolicyStream:
         slow = io.read_finding(self._spark, pipeline, tables.CHANGES).select("client_id", "changed_at")
         live = io.read_finding(self._spark, pipeline, LIVE_CHANGES).where("NOT is_over")
         both = slow.unionByName(live.select("client_id", "changed_at"))
-        known = (
-            both
-            .groupBy("client_id")
-            .agg(F.min("changed_at").alias("changed_at"))
-        )
+        known = both.groupBy("client_id").agg(F.min("changed_at").alias("changed_at"))
         found = baselines.baselines(clients, gaps, known, pipeline.limit_factor)
         io.write_finding(found, pipeline, schema.BASELINES)
         members.main(self._spark, pipeline)

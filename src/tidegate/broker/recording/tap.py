@@ -184,7 +184,9 @@ class Tap:
 
     def _until_window_end(self) -> float:
         left = self.window - time.time() % self.window
-        return left if left > 0.1 * self.window else left + self.window  # timers may be early by a millisecond
+        return (
+            left if left > 0.1 * self.window else left + self.window
+        )  # timers may be early by a millisecond
 
     def _end_window(self) -> None:
         self._timer = self._core.loop.call_later(self._until_window_end(), self._end_window)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +16,7 @@ from tidegate.pipeline.inventory import Inventory, Issue, take_inventory
 from tidegate.pipeline.settings import PipelineSettings
 from tidegate.pipeline.transforms import hourly
 
+AT_ONCE: Final = 2
 # Raw table: what is made of it, publish apart.
 SIMPLE: tuple[tuple[schema.Table, tuple[tuple[schema.Table, Callable[[DataFrame], DataFrame]], ...]], ...] = (
     (schema.LOAD, ((tables.LOADS, hourly.loads),)),
@@ -31,7 +34,8 @@ def main(spark: SparkSession, settings: PipelineSettings) -> list[Issue]:
     before = {} if settings.is_full else io.read_state(settings)
     after = dict(before)
     issues: list[Issue] = []
-    for table in (schema.PUBLISH, *(each for each, _ in SIMPLE)):
+
+    def work(table: schema.Table) -> None:
         inventory = take_inventory(settings.lake, table, *_bounds(table, settings))
         issues.extend(inventory.issues)
         now = inventory.fingerprints()
@@ -39,7 +43,7 @@ def main(spark: SparkSession, settings: PipelineSettings) -> list[Issue]:
         changed = [hour for hour in inventory.hours if known.get(_name(hour)) != now[_name(hour)]]
         issues.extend(_late(table.name, changed, known))
         if not changed:
-            continue
+            return
         if table is schema.PUBLISH:
             _publish(spark, settings, inventory, changed)
         else:
@@ -48,9 +52,14 @@ def main(spark: SparkSession, settings: PipelineSettings) -> list[Issue]:
             for target, transform in made:
                 io.write_aggregate(transform(raw), settings, target)
         after[table.name] = known | {_name(hour): now[_name(hour)] for hour in changed}
+
+    # Small tables fill the time in which a core would wait for the steps of the large one.
+    with ThreadPoolExecutor(AT_ONCE, "tidegate-hourly") as pool:
+        for ended in [pool.submit(work, table) for table in (schema.PUBLISH, *(each for each, _ in SIMPLE))]:
+            ended.result()
     # Last, so that a run that fails half way is done again.
     io.write_state(settings, after)
-    return issues
+    return sorted(issues, key=lambda each: (each.table, each.kind, each.subject))
 
 
 def _publish(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from tidegate import schema
@@ -19,5 +20,9 @@ def main(spark: SparkSession, settings: PipelineSettings) -> None:
         (row.topic_a, row.topic_b) for row in io.read_finding(spark, settings, schema.CORRELATIONS).collect()
     ]
     groups = spark.createDataFrame(list(topics.burst_groups(pairs)), "topic string, burst_group bigint")
-    io.write_finding(topics.topic_policy(hours, groups), settings, schema.TOPICS)
-    io.write_finding(topics.forecast_quality(hours), settings, tables.FORECASTS)
+    made = topics.forecasts(topics.grid(hours)).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        io.write_finding(topics.topic_policy(hours, made, groups), settings, schema.TOPICS)
+        io.write_finding(topics.forecast_quality(made), settings, tables.FORECASTS)
+    finally:
+        made.unpersist()

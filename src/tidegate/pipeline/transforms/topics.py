@@ -79,9 +79,8 @@ def forecasts(grid: DataFrame) -> DataFrame:
     return made.withColumn("error", F.log((F.col("n") + 1.0) / (F.col("forecast") + 1.0)))
 
 
-def topic_policy(topics: DataFrame, groups: DataFrame) -> DataFrame:
-    """Rows of `schema.TOPICS`; `groups` has `topic` and `burst_group`."""
-    made = forecasts(grid(topics))
+def topic_policy(topics: DataFrame, made: DataFrame, groups: DataFrame) -> DataFrame:
+    """Rows of `schema.TOPICS`; `made` are the forecasts, `groups` has `topic` and `burst_group`."""
     of_topic = made.groupBy("topic").agg(
         F.sum("n").alias("messages"),
         F.count("n").alias("hours"),
@@ -97,7 +96,7 @@ def topic_policy(topics: DataFrame, groups: DataFrame) -> DataFrame:
     seconds = F.col("hours") * 3600.0
     return (
         of_topic.join(size, "topic")
-        .join(profile(topics), "topic", "left")
+        .join(profile(made), "topic", "left")
         .join(F.broadcast(groups), "topic", "left")
         .select(
             "topic",
@@ -112,9 +111,9 @@ def topic_policy(topics: DataFrame, groups: DataFrame) -> DataFrame:
     )
 
 
-def profile(topics: DataFrame) -> DataFrame:
+def profile(grid: DataFrame) -> DataFrame:
     """Messages per second in each hour of the week. An hour of the week not seen yet is that hour of other days."""
-    made = grid(topics).where("n IS NOT NULL")
+    made = grid.where("n IS NOT NULL")
     hour_of_day = (F.col("h") % 24).cast("int")
     week = ((F.expr("CAST(h div 24 AS BIGINT)") + 3) % 7 * 24 + hour_of_day).cast(
         "int"
@@ -142,9 +141,9 @@ def profile(topics: DataFrame) -> DataFrame:
     )
 
 
-def forecast_quality(topics: DataFrame) -> DataFrame:
+def forecast_quality(forecasts: DataFrame) -> DataFrame:
     """Rows of `tables.FORECASTS`, over the last hours that have a day before them. Each was made before its hour."""
-    made = forecasts(grid(topics)).where("n IS NOT NULL AND naive IS NOT NULL")
+    made = forecasts.where("n IS NOT NULL AND naive IS NOT NULL")
     last = made.agg(F.max("h").alias("last"))
     shown = made.crossJoin(F.broadcast(last)).where(F.col("h") > F.col("last") - BACKTEST)
     before = Window.partitionBy("topic").orderBy("h").rowsBetween(Window.unboundedPreceding, -1)
