@@ -110,8 +110,7 @@ def run(
             pids = broker.pid, json.loads((spool / "status.json").read_text())["pid"]
             batches_before = len(query.recentProgress)
             before = cpu_seconds(*pids)
-            began = time.monotonic()
-            fed, feeder_cpu = _feed(broker.port, messages, window, rate)
+            began, fed, feeder_cpu = _feed(broker.port, messages, window, rate)
             wait_for(query, warm_up + messages)
             seconds = time.monotonic() - began
             cpu = cpu_seconds(*pids)
@@ -137,11 +136,12 @@ def run(
     }
 
 
-def _feed(port: int, messages: int, window: int, rate: int) -> tuple[float, float]:
-    """Seconds until all was acknowledged, and of CPU."""
+def _feed(port: int, messages: int, window: int, rate: int) -> tuple[float, float, float]:
+    """When it began, the seconds until all was acknowledged, and those of CPU."""
     command = [sys.executable, "-m", "bench.spark.feed", *map(str, (port, messages, window, rate))]
-    seconds, cpu = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    return float(seconds), float(cpu)
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    began, seconds, cpu = map(float, said)
+    return began, seconds, cpu
 
 
 def main() -> int:

@@ -34,7 +34,7 @@ from tidegate.spark.pace import Pace
 from tidegate.spark.segments import SegmentWriter, Spool
 
 QUIET = 0.002  # without a message for this long, what came is written: a small Receive Maximum must not stall
-GATHER = 0.02  # the longest a message waits for others before it is written and synced
+GATHER = 0.05  # the longest a message waits for others before it is written and synced
 LOOK = 0.05  # between two looks at a full spool
 REPORT = 1.0  # between two load reports
 LOCK_SECONDS = 30.0  # a process whose reader was killed ends by itself well before
