@@ -55,9 +55,9 @@ def seconds(work: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def measure(spark: SparkSession, lake: Path, rows: int, has_windows: bool) -> dict[str, Any]:
-    made = seconds(lambda: generate(lake, GenerateSettings(rows=rows)))
-    settings = PipelineSettings(lake=str(lake), is_full=True)
+def measure(spark: SparkSession, lake: Path, out: Path, rows: int, has_windows: bool) -> dict[str, Any]:
+    made = 0.0 if lake.exists() else seconds(lambda: generate(lake, GenerateSettings(rows=rows)))
+    settings = PipelineSettings(lake=str(lake), out=str(out), policy=str(out / "policy"), is_full=True)
     inventory = take_inventory(settings.lake, schema.PUBLISH)
     raw = io.read_raw(spark, settings.lake, inventory)
 
@@ -106,6 +106,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, action="append", help="default: 5 and 50 million")
     parser.add_argument("--memory", default="10g")
+    parser.add_argument(
+        "--lakes",
+        type=Path,
+        help="folder of the lakes, made if they are missing, and kept; default: none is kept",
+    )
     parser.add_argument("--no-windows", action="store_true", help="leave the slow version out")
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent.parent / "results" / "pipeline.json"
@@ -114,11 +119,12 @@ def main() -> None:
     spark = start("local[2]", memory=given.memory)
     results = []
     for rows in given.rows or [5_000_000, 50_000_000]:
-        lake = Path(tempfile.mkdtemp(prefix="tidegate-bench-"))
+        folder = Path(tempfile.mkdtemp(prefix="tidegate-bench-"))
         try:
-            results.append(measure(spark, lake / "lake", rows, not given.no_windows))
+            lake = (given.lakes or folder) / f"rows-{rows}"
+            results.append(measure(spark, lake, folder / "out", rows, not given.no_windows))
         finally:
-            shutil.rmtree(lake, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
     spark.stop()
     about = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

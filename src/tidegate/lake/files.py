@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.broker.recording.batch import Level
-from tidegate.lake.arrow import BY_MESSAGE, file_metadata, memory_schema, writer_options
+from tidegate.lake.arrow import BY_MESSAGE, constant, file_metadata, memory_schema, writer_options
 from tidegate.lake.settings import LakeSettings
 from tidegate.lake.target import PendingFile, Target
 from tidegate.schema import META_LEVEL, META_NODE, META_RUN, TABLES, Table, file_name, partition_of_us
@@ -151,7 +150,7 @@ class TableFiles:
 
     def _finish(self, data: pa.Table, lost: int) -> pa.Table:
         rows = data.num_rows
-        zeros = pa.array(np.zeros(rows, np.int32))
+        zeros = constant(0, pa.int32(), rows)
         data = data.unify_dictionaries()
         columns = {
             "run": pa.DictionaryArray.from_arrays(zeros, pa.array([self._run]), safe=False),

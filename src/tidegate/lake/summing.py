@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidegate.broker.recording.batch import RUN_WIDTH, Level, Runs
-from tidegate.lake.arrow import TYPES, chosen, complete
+from tidegate.lake.arrow import TYPES, chosen, complete, constant
 from tidegate.schema import BIN_EPSILON, BINS_PER_OCTAVE, DELIVER, PUBLISH, Type
 
 Floats = NDArray[np.float64]
@@ -163,8 +163,8 @@ class Summing:
             "client_id": _names(clients, np.repeat(places.astype(np.int32), counts)),
             "topic": _names(list(self._topics), np.repeat(topics, counts)),
             "qos": pa.array(np.repeat(stream[:, 2].astype(np.int16), counts)),
-            "window_us": pa.array(np.zeros(rows, np.int64)),
-            "count": pa.array(np.ones(rows, np.int64)),
+            "window_us": constant(0, pa.int64(), rows),
+            "count": constant(1, pa.int64(), rows),
             "bytes": pa.array(np.repeat(runs[2].astype(np.int64) // counts, counts)),
             "gap_us": pa.array(np.repeat(gap, counts), mask=unknown),
         }
