@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,7 @@ def found(spark: SparkSession, lake: Path) -> Found:
 def raw(lake: Path) -> Callable[[str], list[Row]]:
     """All rows of a table of the lake, read without Spark."""
 
+    @cache
     def read(table: str) -> list[Row]:
         rows: list[Row] = []
         for path in sorted((lake / table).rglob("*.parquet")):
