@@ -261,6 +261,8 @@ class Connection(asyncio.Protocol):
             else:  # nothing waits for this client: writing at once is cheaper than a visit at the end of the turn
                 conn.transport.write(data)
                 counters.bytes_sent += size
+        if core.tap is not None:
+            core.tap.run(self, route, 0, 1, size, now)
         if gate is not None:
             seconds = (self.publisher or gate.open(self)).observe(now, 1, size)
             if seconds > 0.0:
@@ -399,8 +401,11 @@ class Connection(asyncio.Protocol):
                             if run is not None:
                                 self._forward(run, data[run_start:pos], run_count)
                                 run = None
+                            start = pos
                             pos, count = fastpath.shared_run(self, groups, data, pos, topic_end, end)
                             received += count - 1
+                            if core.tap is not None:
+                                core.tap.run(self, route, 0, count, pos - start)
                             continue
                 if run is not None:
                     self._forward(run, data[run_start:pos], run_count)
@@ -503,6 +508,8 @@ class Connection(asyncio.Protocol):
                 session.wake(packets, count)
         counters.publish_sent += count * len(targets) - missed
         counters.dropped += missed
+        if self.core.tap is not None:
+            self.core.tap.forwarded(self, route, packets, count)
         for observer in self.core.publish_observers:
             observer.on_run(self, packets, count)
 
@@ -698,7 +705,10 @@ class Connection(asyncio.Protocol):
             # client closes, or the deadline that the sweeper keeps.
             if not self.is_reading:
                 transport.resume_reading()
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the client is gone, and only asyncio's own loop says so here
+                transport.close()
         else:
             transport.close()
         self.core.closing[self] = self.core.now()

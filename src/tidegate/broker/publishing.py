@@ -146,6 +146,8 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         matched = route.targets or route.shared
         code = ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS
         acknowledge(conn, qos, pid, code, waits=store is not None and store.changes != changes)
+    if core.tap is not None:
+        core.tap.run(conn, route, qos, 1, end - pos)
     for observer in core.publish_observers:
         observer.on_message(conn, message)
     return True

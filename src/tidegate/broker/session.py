@@ -18,7 +18,6 @@ from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.handing_on import GIVEN_ON
 from tidegate.broker.message import Message
 from tidegate.broker.waiting import release
-from tidegate.flow.shared import ClientLoad
 
 if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from tidegate.broker.index import Subscription
     from tidegate.broker.wills import Will
     from tidegate.flow.load_report import LoadReport
+    from tidegate.flow.shared import ClientLoad
 
 # (message, QoS, retain flag, subscription identifiers, sequence number in the store or 0)
 Delivery = tuple[Message, int, bool, tuple[int, ...], int]
@@ -326,7 +326,7 @@ class Session:
 
     def count_load(self) -> None:
         """Something left that was not acknowledged: groups must not take it for work that is not done."""
-        if self.load is not None:
+        if self.load is not None and self.core.sessions.get(self.client_id) is self:
             self.load.owes(len(self.inflight) + self.queued_messages, self.core.now())
 
     def tell_groups(self) -> None:
@@ -340,7 +340,7 @@ class Session:
 
     def on_report(self, report: LoadReport) -> None:
         if self.load is None:
-            self.load = ClientLoad(self.core.now())
+            self.load = self.core.roster.load(self.client_id, self.core.now())
         conn = self.conn
         if conn is not None:
             rtt = conn.round_trip()
@@ -607,6 +607,7 @@ class Session:
         if self.load is not None:
             self.load.forget(self.core.now())  # another process, perhaps on another machine
             self.count_load()
+            self.core.roster.prime(self)
             self.tell_groups()
         if changed:
             for topic_filter in self.subscriptions.values():

@@ -10,7 +10,7 @@ QoS 2 in flight stays its own: nobody else may get it [MQTT5-4.8.2-5].
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,36 @@ class Tag(tuple[int, ...]):  # noqa: SLOT001 - it has to carry the group
     group: SharedGroup
 
 
+class Roster:
+    """Makes what policies know of members. `speeds`: seconds a message takes, by group and client or "" and client."""
+
+    def __init__(self) -> None:
+        self.speeds: Mapping[tuple[str, str], float] = {}
+
+    def load(self, client_id: str, now: float) -> ClientLoad:
+        """What is known of a client at its first report, or when it joins its first group."""
+        return ClientLoad(now)
+
+    def member(self, group: SharedGroup, client_id: str, load: ClientLoad, now: float) -> Member:
+        """A client joins a group."""
+        self._prime(load, group.name, client_id)
+        return Member(client_id, load, now)
+
+    def left(self, group: SharedGroup, client_id: str) -> None:
+        """It leaves the group."""
+
+    def prime(self, session: Session) -> None:
+        """All that was known of a client was forgotten, and it still is in its groups."""
+        if session.load is not None and self.speeds:
+            for subscription in session.subscriptions.values():
+                if subscription.share:
+                    self._prime(session.load, subscription.share, session.client_id)
+
+    def _prime(self, load: ClientLoad, group: str, client_id: str) -> None:
+        if self.speeds:
+            load.prime(self.speeds.get((group, client_id)) or self.speeds.get(("", client_id)) or 0.0)
+
+
 class SharedGroup:
     """`$share/{name}/{topic_filter}`. Members keep the order in which they joined."""
 
@@ -43,6 +73,7 @@ class SharedGroup:
         "_present",
         "_present_loads",
         "_random",
+        "_roster",
         "_seen",
         "full_name",
         "members",
@@ -53,7 +84,15 @@ class SharedGroup:
         "waiters",
     )
 
-    def __init__(self, name: str, topic_filter: bytes, policy: SharedPolicy, random: Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic_filter: bytes,
+        policy: SharedPolicy,
+        random: Random,
+        roster: Roster | None = None,
+    ) -> None:
+        self._roster = roster or Roster()
         self.name = name
         self.topic_filter = topic_filter
         self.full_name = f"$share/{name}/{topic_filter.decode()}"  # as it is subscribed to
@@ -78,10 +117,11 @@ class SharedGroup:
                 self.changed()
                 return
         session = subscription.session
+        now = monotonic()
         if session.load is None:
-            session.load = ClientLoad(monotonic())
+            session.load = self._roster.load(session.client_id, now)
         self.members.append(subscription)
-        self._loads = (*self._loads, Member(session.client_id, session.load, monotonic()))
+        self._loads = (*self._loads, self._roster.member(self, session.client_id, session.load, now))
         self._parts.clear()
         self.changed()
 
@@ -92,6 +132,7 @@ class SharedGroup:
 
     def remove(self, subscription: Subscription) -> None:
         session = subscription.session
+        self._roster.left(self, session.client_id)
         self._loads = tuple(
             load for m, load in zip(self.members, self._loads, strict=True) if m.session is not session
         )
@@ -106,9 +147,17 @@ class SharedGroup:
             release(self)
         self._present, self._present_loads = [], ()  # else who left would live on here
 
+    def loads(self, limit: int) -> tuple[Member, ...]:
+        """What policies know of the first members."""
+        return self._loads[:limit]
+
+    def are_all(self, members: tuple[Member, ...]) -> bool:
+        """Whether these are the members, and not some of them."""
+        return members is self._loads
+
     def restricted(self, members: list[Subscription]) -> SharedGroup:
         """The same group, policy included, with some of its members only."""
-        part = SharedGroup(self.name, self.topic_filter, self.policy, self._random)
+        part = SharedGroup(self.name, self.topic_filter, self.policy, self._random, self._roster)
         part.members = members
         part._loads = self._loads_of(members)
         part._changes = self._changes

@@ -108,6 +108,8 @@ class SysTopics:
             "tide/connects/refused": counters.connects_refused,
             "tide/protocol/errors": counters.protocol_errors,
         }
+        if core.policy_version:
+            values["tide/policy/version"] = core.policy_version
         if sessions <= MAX_SUMMED:
             values["broker/messages/inflight"] = sum(len(s.inflight) for s in core.sessions.values())
         values.update(self._load_averages(now))

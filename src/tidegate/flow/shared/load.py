@@ -96,6 +96,12 @@ class ClientLoad:
         self._busy_since = now
         self._last_sent = now
 
+    def prime(self, seconds: float) -> None:
+        """How long a message takes it, as was learnt before it came; nothing if it showed that itself already."""
+        if not self.has_sample and seconds > 0.0:
+            self._sample(seconds, 1.0)
+            self.is_known = True
+
     def watch(self, watcher: ref[Watcher], index: int) -> None:
         """Announce corrections to it from now on; those that are gone make room."""
         self.watchers = [entry for entry in self.watchers if entry[0]() is not None]
