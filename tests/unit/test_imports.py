@@ -54,7 +54,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # accounts implements the broker's hook protocols and knows nothing else of it.
     "accounts": frozenset({"mqtt", "broker.hooks", "broker.settings", "broker.connection", "broker.session"}),
     "settings": frozenset(
-        {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}
+        {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "mqtt", "net"}
         | {"lake.settings", "policy.settings"}
     ),
     "node": EVERYTHING - {"pipeline", "spark", "lab", "testing", "sim"},
