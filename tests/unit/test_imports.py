@@ -49,7 +49,16 @@ ALLOWED: dict[str, frozenset[str]] = {
     # accounts implements the broker's hook protocols and knows nothing else of it.
     "accounts": frozenset({"mqtt", "broker.hooks", "broker.settings", "broker.connection", "broker.session"}),
     "settings": frozenset(
-        {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}
+        {
+            "broker.settings",
+            "broker.flow_settings",
+            "broker.store.settings",
+            "accounts.settings",
+            "flow",
+            "net",
+            "mqtt.topics",
+            "mqtt.errors",
+        }
     ),
     "node": EVERYTHING - {"pipeline", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),
