@@ -54,8 +54,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     # accounts implements the broker's hook protocols and knows nothing else of it.
     "accounts": frozenset({"mqtt", "broker.hooks", "broker.settings", "broker.connection", "broker.session"}),
     "settings": frozenset(
-        {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "mqtt", "net"}
-        | {"lake.settings", "policy.settings"}
+        {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}
+        | {"lake.settings", "mqtt.errors", "mqtt.topics", "policy.settings"}
     ),
     "node": EVERYTHING - {"pipeline", "spark", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),
