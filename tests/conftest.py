@@ -1,8 +1,8 @@
-"""The one Spark session of a test run: started by the first test that asks for it, in one xdist worker only.
+"""The one Spark session of a test run: started by the first test that asks for it, in one process.
 
 A session takes ten seconds to start and half a gigabyte, so tests share it: use `spark`, leave no query running, and
-give tables and folders names of your own. Tests that use it carry the mark `xdist_group("spark")`, which
-`--dist loadgroup` turns into one worker for all of them.
+give tables and folders names of your own. Tests that use it carry the mark `spark` and run after those that several
+workers share; whole runs of the pipeline carry `long` as well and are left to `make long`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.spark)
+        if "found" in fixtures:
+            item.add_marker(pytest.mark.long)  # a run of the whole pipeline over most of two days
 
 
 @pytest.fixture(scope="session")

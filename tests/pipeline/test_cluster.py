@@ -22,7 +22,7 @@ from tidegate.lake.generate import GeneratedLevel, GenerateSettings, generate
 from tidegate.pipeline import tables
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.serial, pytest.mark.long, pytest.mark.timeout(900)]
 DEADLINE = 120.0
 
 
