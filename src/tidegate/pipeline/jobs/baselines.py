@@ -8,17 +8,19 @@ from pyspark.sql import SparkSession
 from tidegate import schema
 from tidegate.pipeline import io, tables
 from tidegate.pipeline.settings import PipelineSettings
-from tidegate.pipeline.transforms import baselines, changes
+from tidegate.pipeline.transforms import baselines, changes, cohorts
 
 
 def main(spark: SparkSession, settings: PipelineSettings) -> None:
     clients = io.read_aggregate(spark, settings, "clients")
     gaps = io.read_aggregate(spark, settings, "gaps")
-    tried = changes.tried(clients).persist(StorageLevel.MEMORY_AND_DISK)
+    grid = cohorts.grid(clients).persist(StorageLevel.MEMORY_AND_DISK)
+    tried = changes.tried(grid).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         io.write_finding(changes.judged(tried, settings.change_ratio), settings, tables.CHANGES)
     finally:
         tried.unpersist()
+        grid.unpersist()
     found = io.read_finding(spark, settings, tables.CHANGES)
     io.write_finding(
         baselines.baselines(clients, gaps, found, settings.limit_factor), settings, schema.BASELINES

@@ -39,12 +39,12 @@ IRREGULAR_T: Final = 6.0
 
 def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
     """Rows of `tables.CHANGES`; empty while there are too few hours."""
-    return judged(tried(clients), ratio)
+    return judged(tried(grid(clients)), ratio)
 
 
-def tried(clients: DataFrame) -> DataFrame:
+def tried(grid: DataFrame) -> DataFrame:
     """Every client and hour with the sums before it and of all; `judged` goes over it several times."""
-    shaped = with_shape(grid(clients))
+    shaped = with_shape(grid)
     ordered = Window.partitionBy("client_id").orderBy("h")
     before = ordered.rowsBetween(Window.unboundedPreceding, -1)
     whole = Window.partitionBy("client_id")

@@ -194,13 +194,14 @@ def _products(table: Any) -> Any:
     """Sums over one hour of the products of deviations, for all pairs of topics; called with the hour's rows."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    order = np.argsort(np.asarray(table["topic"].to_pylist(), dtype=object))
-    names = np.asarray(table["topic"].to_pylist(), dtype=object)[order]
-    seconds, counts = table["seconds"].to_pylist(), table["counts"].to_pylist()
+    table = table.sort_by("topic").combine_chunks()
+    names = np.asarray(table["topic"].to_pylist(), dtype=object)
+    seconds, counts = (pc.list_flatten(table[name]).to_numpy() for name in ("seconds", "counts"))
+    rows = np.repeat(np.arange(len(names)), pc.list_value_length(table["seconds"]).to_numpy())
     matrix = np.zeros((len(names), 3600))
-    for row, at in enumerate(order.tolist()):
-        matrix[row, seconds[at]] = counts[at]
+    matrix[rows, seconds] = counts
     matrix -= matrix.mean(axis=1, keepdims=True)
     gram = matrix @ matrix.T
     first, second = np.triu_indices(len(names))
