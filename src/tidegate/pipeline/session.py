@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -12,7 +14,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 import tidegate
-from tidegate.pipeline.errors import PipelineError
+from tidegate.pipeline.errors import PipelineError, told
 
 LOCAL_MASTER: Final = "local[*]"
 CONFIG: Final = {
@@ -34,7 +36,13 @@ CONFIG: Final = {
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "4m",
 }
 # Where a user's own choice of a collector may stand; Java ends at once when it is told two.
-JAVA_VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+JAVA_VARIABLES: Final = (
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SPARK_SUBMIT_OPTS",
+    "PYSPARK_SUBMIT_ARGS",
+)
 
 
 def start(master: str = LOCAL_MASTER, *, memory: str = "4g", app: str = "tidegate") -> SparkSession:
@@ -50,9 +58,8 @@ def start(master: str = LOCAL_MASTER, *, memory: str = "4g", app: str = "tidegat
     try:
         session = builder.getOrCreate()
     except Exception as error:
-        first = (str(error).strip().splitlines() or ["unknown"])[0]
         raise PipelineError(
-            f"Spark does not start on {master}: {first}",
+            f"Spark does not start on {master}: {told(error)}",
             "Java 17 must be on the path; try --master 'local[2]'",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
@@ -64,7 +71,8 @@ def start(master: str = LOCAL_MASTER, *, memory: str = "4g", app: str = "tidegat
 def collector() -> dict[str, str]:
     """Java's default collector has threads of its own, which take a fifth of few cores."""
     is_chosen = any("GC" in os.environ.get(name, "") for name in JAVA_VARIABLES)
-    if is_chosen or "SPARK_CONF_DIR" in os.environ:
+    home = os.environ.get("SPARK_CONF_DIR") or f"{os.environ.get('SPARK_HOME', '')}/conf"
+    if is_chosen or Path(home, "spark-defaults.conf").exists():
         return {}
     return {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
 
@@ -72,8 +80,8 @@ def collector() -> dict[str, str]:
 def ship(session: SparkSession) -> None:
     """Give the workers of a cluster this package: replay runs the policies of `flow/` there."""
     folder = Path(tempfile.mkdtemp(prefix="tidegate-"))
-    archive = package(folder)
-    session.sparkContext.addPyFile(str(archive))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    session.sparkContext.addPyFile(str(package(folder)))
 
 
 def package(folder: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark import StorageLevel
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tidegate import schema
 from tidegate.pipeline import io, tables
@@ -14,6 +14,16 @@ from tidegate.pipeline.transforms import baselines, changes, cohorts
 def main(spark: SparkSession, settings: PipelineSettings) -> None:
     clients = io.read_aggregate(spark, settings, "clients")
     gaps = io.read_aggregate(spark, settings, "gaps")
+    found = find_changes(spark, settings, clients)
+    io.write_finding(
+        baselines.baselines(clients, gaps, found, settings.limit_factor, settings.gap_hours),
+        settings,
+        schema.BASELINES,
+    )
+
+
+def find_changes(spark: SparkSession, settings: PipelineSettings, clients: DataFrame) -> DataFrame:
+    """Writes `tables.CHANGES`, and gives it."""
     grid = cohorts.grid(clients).persist(StorageLevel.MEMORY_AND_DISK)
     tried = changes.tried(grid).persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -21,7 +31,4 @@ def main(spark: SparkSession, settings: PipelineSettings) -> None:
     finally:
         tried.unpersist()
         grid.unpersist()
-    found = io.read_finding(spark, settings, tables.CHANGES)
-    io.write_finding(
-        baselines.baselines(clients, gaps, found, settings.limit_factor), settings, schema.BASELINES
-    )
+    return io.read_finding(spark, settings, tables.CHANGES)

@@ -76,7 +76,9 @@ def _step(state: Column, heard: Column, hysteresis: float, age: int) -> Column:
         stays = best["rssi"] <= own + hysteresis  # null, which is no, without a gateway or if it is silent
         return F.struct(
             F.when(stays, state["gw"]).otherwise(best["gw"]).alias("gw"),
-            (state["flaps"] + F.when(stays | state["gw"].isNull(), F.lit(0)).otherwise(F.lit(1))).alias("flaps"),
+            (state["flaps"] + F.when(stays | state["gw"].isNull(), F.lit(0)).otherwise(F.lit(1))).alias(
+                "flaps"
+            ),
             known.alias("known"),
         )
 
