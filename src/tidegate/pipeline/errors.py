@@ -38,7 +38,7 @@ class UnknownJob(PipelineError):
 
 def told(error: Exception) -> str:
     """What Java or Spark says is wrong, in one line."""
-    lines = [each.strip() for each in str(error).splitlines() if each.strip()]
+    lines = [each.strip(": ") for each in str(error).splitlines() if each.strip(": ")]
     return next(
         (each for each in lines if not each.startswith("An error occurred while calling")), "unknown"
     )[:300]

@@ -60,7 +60,9 @@ def start(master: str = LOCAL_MASTER, *, memory: str = "4g", app: str = "tidegat
     except Exception as error:
         raise PipelineError(
             f"Spark does not start on {master}: {told(error)}",
-            "Java 17 must be on the path; try --master 'local[2]'",
+            "Java 17 must be on the path"
+            if is_local
+            else "is there a Spark master of this version? --master 'local[2]' needs none",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
     if not is_local:
