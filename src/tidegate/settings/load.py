@@ -21,6 +21,7 @@ from tidegate.settings.model import (
     check_classes,
     check_cluster,
     check_listeners,
+    check_shared,
     item_type,
 )
 from tidegate.settings.values import Given, convert
@@ -50,6 +51,7 @@ def load_settings(
     settings: Settings = _build(Settings, _gather(path, overrides, environ, options), "")
     check_listeners(settings.listeners)
     check_classes(settings.classes)
+    check_shared(settings.shared)
     check_cluster(settings.cluster, settings.data)
     return settings
 
