@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,8 +37,18 @@ class EdgeMoves(Moves):
         self._claims: dict[str, asyncio.Future[None]] = {}
         self._is_first_link = True
 
+    def _when_here(self, client: str, act: Callable[[], None]) -> None:
+        """Act when a session that another edge left to this one is here; at once, if there is none such."""
+        shadows = self._node.shadows
+        if shadows is None:
+            act()
+        else:
+            shadows.when_adopted(client, act)
+
     def on_freeze(self, peer: Peer, value: dict[str, Any]) -> None:
-        client = value["client"]
+        self._when_here(value["client"], partial(self._freeze, peer, value["client"]))
+
+    def _freeze(self, peer: Peer, client: str) -> None:
         if self.is_leaving(client):
             return  # asked twice, because of a crash: the answer is on its way
         session = self._node.core.sessions.get(client)
@@ -137,7 +147,7 @@ class EdgeMoves(Moves):
             self._settle_claim(value["client"])
 
     def on_nothing(self, peer: Peer, value: dict[str, Any]) -> None:
-        self._settle_claim(value["client"])
+        self._when_here(value["client"], partial(self._settle_claim, value["client"]))
 
     def claim(self, client: str) -> Awaitable[None] | None:
         """Wait until the session of a client is here, if there is one; None if nobody can be asked for long."""
@@ -204,6 +214,9 @@ class EdgeMoves(Moves):
         raise SessionElsewhere(client)
 
     def on_drop(self, peer: Peer, value: dict[str, Any]) -> None:
-        session = self._node.core.sessions.get(value["client"])
+        self._when_here(value["client"], partial(self._drop_session, value["client"]))
+
+    def _drop_session(self, client: str) -> None:
+        session = self._node.core.sessions.get(client)
         if session is not None:
             self._end(session)

@@ -22,6 +22,7 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -222,6 +223,7 @@ class Shadows(Moves):
         super().__init__(node)
         self.shadows: dict[str, Shadow] = {}
         self._opening: set[str] = set()
+        self._adopting: dict[str, asyncio.Future[None]] = {}  # copies on their way to be sessions
 
     def restored(self) -> None:
         """After a restart nobody knows what owners took out meanwhile: they copy anew when their head says so."""
@@ -362,10 +364,24 @@ class Shadows(Moves):
 
     def on_adopt(self, peer: Peer, value: dict[str, Any]) -> None:
         """The owner is gone for good: its sessions are this node's now."""
-        self._node.core.spawn(self._adopt(peer, str(value["owner"]), set(value["clients"])))
-
-    async def _adopt(self, peer: Peer, owner: str, wanted: set[str]) -> None:
+        owner, wanted = str(value["owner"]), set(value["clients"])
         found = [client for client, shadow in self.shadows.items() if shadow.owner == owner]
+        done: asyncio.Future[None] = self._node.core.loop.create_future()
+        self._adopting |= dict.fromkeys(wanted.intersection(found), done)
+        self._node.core.spawn(self._adopt(peer, owner, found, wanted, done))
+
+    def when_adopted(self, client: str, act: Callable[[], None]) -> None:
+        """At once, unless the session is about to be this node's: whoever asks for it must not hear that there is
+        none."""
+        adopting = self._adopting.get(client)
+        if adopting is None:
+            act()
+        else:
+            adopting.add_done_callback(lambda _: act())
+
+    async def _adopt(
+        self, peer: Peer, owner: str, found: list[str], wanted: set[str], done: asyncio.Future[None]
+    ) -> None:
         adopted = []
         for number, client in enumerate(found):
             if client in wanted:
@@ -381,6 +397,9 @@ class Shadows(Moves):
                 await asyncio.sleep(0)
         log.warning("sessions of another edge adopted", extra={"node": owner, "sessions": len(adopted)})
         self._node.send(peer, "adopted", {"owner": owner, "clients": adopted})
+        for client in wanted.intersection(found):
+            self._adopting.pop(client, None)
+        done.set_result(None)
 
     def _become(self, client: str) -> None:
         """The copy becomes the session."""
