@@ -129,6 +129,8 @@ class Node:
         for each in (self.recorder, self._policy):
             if each is not None:
                 found |= each.statistics()
+        if self.cluster is not None:
+            found["cluster"] = self.cluster.statistics()
         return found
 
     async def start(self) -> None:

@@ -17,6 +17,7 @@ from tidegate.broker import wills
 from tidegate.broker.connection import Connection
 from tidegate.broker.handing_on import help_others
 from tidegate.broker.hooks import LINK_CLIENT, ConnectRequest, Exchange, SessionElsewhere, Verdict
+from tidegate.broker.link_connection import LinkConnection
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
@@ -398,7 +399,8 @@ class Handshake(asyncio.Protocol):
         session, present = core.open_session(client_id, connect.clean_start)
         session.user = verdict.user
         properties = connect.properties
-        conn = Connection(core, transport, session, connect.protocol_level, self.peer, self.listener)
+        kind = LinkConnection if self.listener.is_link else Connection
+        conn = kind(core, transport, session, connect.protocol_level, self.peer, self.listener)
         conn.username = verdict.user
         conn.address = self.address
         if connect.protocol_level == 5:

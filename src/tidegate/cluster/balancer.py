@@ -36,6 +36,7 @@ REMEMBERED: Final = 10_000  # clients that were sent on; the oldest is forgotten
 RETURNED: Final = 60.0  # seconds within which a client that is back does not follow: it is served where it is
 PARALLEL: Final = 50  # hand-overs of a drain at once
 SHOWN_PHASES: Final = 20  # told in $SYS
+SHOWN_METRICS: Final = (Metric.UPLINK, Metric.DOWNLINK, Metric.MATCHING)
 SHOWN_QUEUES: Final = 5  # of each edge: the longest
 
 
@@ -60,6 +61,8 @@ class Balancer:
         self._picks: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_pick = 0
         self.is_on = True  # an operator may stop balancing for a while; placement goes on
+        self.migrations = 0  # moves of a phase that are over, and
+        self.migrated = 0  # the clients that moved by them
         self.draining: dict[str, dict[str, Any]] = {}
         self._drains: dict[str, asyncio.Task[None]] = {}
 
@@ -242,14 +245,15 @@ class Balancer:
             "moving clients",
             extra={"topic": move.topic, "from": move.source, "to": move.target, "clients": len(clients)},
         )
-        await self._hand_over([(client, move.target) for client in clients])
+        self.migrated += await self._hand_over([(client, move.target) for client in clients])
+        self.migrations += 1
         self._carry(self.overlay.on_confirmed(self._node.core.now(), phase, move))
 
-    async def _hand_over(self, pairs: list[tuple[str, str]], progress: dict[str, Any] | None = None) -> None:
-        """At most `PARALLEL` at once; each has the phase's time."""
+    async def _hand_over(self, pairs: list[tuple[str, str]], progress: dict[str, Any] | None = None) -> int:
+        """How many were moved. At most `PARALLEL` at once; each has the phase's time."""
         slots = asyncio.Semaphore(PARALLEL)
 
-        async def one(client: str, target: str) -> None:
+        async def one(client: str, target: str) -> bool:
             async with slots:
                 is_moved = False
                 try:
@@ -260,8 +264,9 @@ class Balancer:
                 if progress is not None:
                     progress["moved" if is_moved else "failed"] += 1
                     self._say_drain(progress)
+                return is_moved
 
-        await asyncio.gather(*(one(client, target) for client, target in pairs))
+        return sum(await asyncio.gather(*(one(client, target) for client, target in pairs)))
 
     # -- asking an edge for clients -------------------------------------------------------------------------
 
@@ -355,9 +360,15 @@ class Balancer:
     def statistics(self) -> dict[str, Any]:
         return {
             "step": self.overlay.step.value,
-            "phases": len(self.overlay.history),
+            "phases": self.overlay.number,
+            "migrations": self.migrations,
+            "migrated": self.migrated,
             "draining": sorted(self.draining),
-            "states": {name: self._state(edge).name for name, edge in self._views.items()},
+            "states": {name: self._state(edge).name for name, edge in list(self._views.items())},
+            "utilisation": {
+                name: {metric.value: edge.utilisation(metric) for metric in SHOWN_METRICS}
+                for name, edge in list(self._views.items())
+            },
         }
 
     def _state(self, edge: Edge) -> State:

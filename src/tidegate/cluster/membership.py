@@ -137,6 +137,9 @@ class ClusterNode:
 
     def look(self) -> None:
         """Once an interval."""
+        self.links.meter.look()
+        for name, link in self.links.statistics().items():
+            self.say(f"links/{name}", link)
         if self.balancer is not None:
             self.balancer.look()
             self.handover.look()
@@ -168,6 +171,7 @@ class ClusterNode:
         self.peers[peer.session.client_id] = peer
         peer.unanswered = 0
         peer.lost_at = None
+        self.links.meter.on_link(peer)
         hello = {"name": self.name, "role": self.role.value, "address": self.address(), "boot": self._boot}
         self.send(peer, wire.HELLO, hello)
         if self.copier is not None:
@@ -401,9 +405,12 @@ class ClusterNode:
             self.copier.open_soon(session)
 
     def statistics(self) -> dict[str, Any]:
+        """May be read by another thread."""
         return ({} if self.balancer is None else self.balancer.statistics()) | {
             "role": self.role.value,
             "moved": self.handover.moved,
+            "came": self.handover.came,
+            "left": self.handover.left,
             "filters": len(self.announcer.interest),
             "links": self.links.statistics(),
             "uplink": {} if self.uplink is None else self.uplink.statistics(),

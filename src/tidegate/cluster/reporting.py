@@ -44,6 +44,8 @@ class Reporter:
             "published": core.counters.publish_received,
             "sent": core.counters.publish_sent,
             "load": core.load()["state"],
+            "sessions_came": node.handover.came,
+            "sessions_left": node.handover.left,
         }
 
     async def run(self) -> None:
