@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -111,6 +111,11 @@ class ClusterNode:
             self.uplink = Uplink(
                 core, settings.uplink * MBIT, sharing, self.agent.waiting_budget, is_shedding=settings.shed
             )
+
+    def learn(self, correlations: Mapping[tuple[str, str], float]) -> None:
+        """A policy snapshot says which topics burst together."""
+        if self.balancer is not None:
+            self.balancer.history.learn(correlations)
 
     def restored(self) -> None:
         self.handover.restored()
