@@ -25,6 +25,7 @@ from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admission
 from tidegate.flow.load_report import LOAD_TOPIC, NEGOTIATION
+from tidegate.flow.moving import MOVE_OFFER
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
@@ -490,6 +491,7 @@ class Handshake(asyncio.Protocol):
         if NEGOTIATION in asked.get(Property.USER_PROPERTY, ()):
             conn.has_long_pings = True
             reply[Property.USER_PROPERTY] = [NEGOTIATION]
+        conn.hears_moves = MOVE_OFFER in asked.get(Property.USER_PROPERTY, ())
         if core.gate is not None:
             conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
         if conn.receive_maximum < 65_535:

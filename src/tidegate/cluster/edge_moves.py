@@ -47,7 +47,10 @@ class EdgeMoves(Moves):
             shadows.when_adopted(client, act)
 
     def on_freeze(self, peer: Peer, value: dict[str, Any]) -> None:
-        self._when_here(value["client"], partial(self._freeze, peer, value["client"]))
+        client = value["client"]
+        freeze = partial(self._freeze, peer, client)
+        wait = partial(self._node.farewell.wait, self._node.core, client, value.get("address", ""), freeze)
+        self._when_here(client, wait)
 
     def _freeze(self, peer: Peer, client: str) -> None:
         if self.is_leaving(client):

@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
-from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, ConnectRequest
+from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, READY_TOPIC, ConnectRequest
 from tidegate.broker.index import Route, Subscription
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
@@ -28,6 +28,7 @@ from tidegate.cluster.agent import BUDGET_PROPERTY, MBIT, EdgeAgent
 from tidegate.cluster.announcing import Announcer
 from tidegate.cluster.balancer import Balancer
 from tidegate.cluster.failover import Failover
+from tidegate.cluster.farewell import Farewell
 from tidegate.cluster.handover import Handover
 from tidegate.cluster.head_moves import OWNER_TIMEOUT
 from tidegate.cluster.links import Links, Peer
@@ -64,6 +65,7 @@ class ClusterNode:
         self.links = Links(self)
         self.announcer = Announcer(self)
         self.reporter = Reporter(self)
+        self.farewell = Farewell()
         self.handover = Handover(self)
         self._retained = RetainedCopies(self)
         is_head = self.role is Role.HEAD
@@ -135,6 +137,7 @@ class ClusterNode:
     async def stop(self) -> None:
         if self.uplink is not None:
             self.uplink.stop()
+        self.farewell.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -293,6 +296,9 @@ class ClusterNode:
     def on_message(self, link: Connection, message: Message) -> None:
         if message.topic.startswith(OPERATOR_TOPIC):
             self._operate(message)
+            return
+        if message.topic == READY_TOPIC:
+            self.farewell.on_ready(link)
             return
         if message.topic.startswith(wire.RETAINED):
             if link.session.client_id.startswith(f"{LINK_CLIENT}{Role.HEAD.value}/"):
