@@ -38,6 +38,12 @@ UPLINK_COUNTERS = {
     "shed": "QoS 0 messages given up because they were late",
     "paced_seconds": "Seconds in which the uplink was too small",
 }
+CAPACITY_GAUGES = {
+    "uplink": "Bits a second towards subscribers, given or measured; 0: not known",
+    "matching": "Messages a second that the processor can match, as measured; 0: not known",
+    "processor": "Share of a processor that the loop uses, of what it could have",
+    "is_counting": "1 while messages are counted by topic",
+}
 STATES = {"LOW": 0, "HIGH": 1, "OVERLOAD": 2}
 STEPS = ("idle", "locate", "select", "migrate", "lending")
 
@@ -49,6 +55,7 @@ def cluster_metrics(values: dict[str, Any]) -> Iterator[Metric]:
     yield from _numbers("tidegate_cluster_", COUNTERS, values, CounterMetricFamily)
     yield from _numbers("tidegate_cluster_", GAUGES, values, GaugeMetricFamily)
     yield from _numbers("tidegate_uplink_", UPLINK_COUNTERS, values.get("uplink", {}), CounterMetricFamily)
+    yield from _numbers("tidegate_capacity_", CAPACITY_GAUGES, values.get("capacity", {}), GaugeMetricFamily)
     links = values.get("links", {})
     yield from _by_link("tidegate_link_", LINK_COUNTERS, links, CounterMetricFamily)
     yield from _by_link("tidegate_link_", LINK_GAUGES, links, GaugeMetricFamily)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate import flow
 from tidegate.broker import wills
 from tidegate.broker.reasons import CloseReason
-from tidegate.cluster.agent import NOMINAL_BYTES, NOMINAL_RATE, edge_of
+from tidegate.cluster.agent import NOMINAL_BYTES, NOMINAL_RATE, UNKNOWN, edge_of
 from tidegate.cluster.settings import Role
 from tidegate.flow.balance import Bundle, Edge, Metric, Move, Overlay, State, Thresholds
 from tidegate.flow.balance import overlay as messages
@@ -71,7 +71,11 @@ class Balancer:
     def on_view(self, peer: Peer, value: dict[str, Any]) -> None:
         """An edge's state arrived."""
         view = value.get("view") or {}
-        self._views[peer.name] = edge_of(peer.name, view)
+        edge = self._views[peer.name] = edge_of(peer.name, view)
+        carried = self._node.links.meter.capacity(peer)
+        if carried and edge.downlink == UNKNOWN:
+            edge.downlink = carried
+            self._node.send(peer, "watch", {})
         self._seen[peer.name] = self._node.core.now()
         self._placed[peer.name] = {}  # who was sent there is counted by the edge from now on
 

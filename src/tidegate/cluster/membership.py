@@ -99,7 +99,7 @@ class ClusterNode:
         core.index.has_far_groups = self.role is Role.EDGE
         core.retained.watchers.append(self._retained.on_change)
         settings = self.settings
-        if self.role is Role.EDGE and settings.uplink:
+        if self.role is Role.EDGE:
             self.agent = EdgeAgent(
                 core,
                 self.name,
@@ -108,7 +108,7 @@ class ClusterNode:
                 budget=settings.budget,
                 budgets=dict(parse_budgets(settings.budgets)),
             )
-            core.publish_observers = (*core.publish_observers, self.agent)
+        if self.agent is not None and settings.uplink:
             sharing = flow.balance_policy(settings.balance)(Thresholds()).sharing
             self.uplink = Uplink(
                 core, settings.uplink * MBIT, sharing, self.agent.waiting_budget, is_shedding=settings.shed
@@ -145,7 +145,7 @@ class ClusterNode:
 
     def look(self) -> None:
         """Once an interval."""
-        self.links.meter.look()
+        self.links.meter.look(self.settings.interval)
         for name, link in self.links.statistics().items():
             self.say(f"links/{name}", link)
         if self.balancer is not None:
@@ -382,6 +382,11 @@ class ClusterNode:
             self.balancer.on_view(peer, value)
         self.reporter.on_state(peer, value)
 
+    def _on_watch(self, peer: Peer, value: dict[str, Any]) -> None:
+        """The head sees that the way from it to here is too small."""
+        if self.agent is not None:
+            self.agent.count_for_a_while()
+
     def _on_nodes(self, peer: Peer, value: dict[str, Any]) -> None:
         self.reporter.on_nodes(value)
 
@@ -425,6 +430,7 @@ class ClusterNode:
             "filters": len(self.announcer.interest),
             "links": self.links.statistics(),
             "uplink": {} if self.uplink is None else self.uplink.statistics(),
+            "capacity": {} if self.agent is None else self.agent.statistics(),
             "copies": 0 if self.copier is None else len(self.copier.copies),
             "shadows": 0 if self.shadows is None else len(self.shadows.shadows),
             "taken_over": 0 if self.takeover is None else self.takeover.taken_over,
