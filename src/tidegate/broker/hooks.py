@@ -137,6 +137,10 @@ class Cluster(Protocol):
         """Whether a client that subscribes was sent to another node; if so, its connection is closing."""
         ...
 
+    def admits(self, session: Session, topic_filter: str, packet: Subscribe) -> bool:
+        """Whether the cluster has room for one more subscriber of a filter."""
+        ...
+
     def keeps(self, session: Session, topic_filter: bytes) -> bool:
         """Whether another node's subscription must stay for now, though it was given up."""
         ...

@@ -18,6 +18,7 @@ from tidegate.broker.hooks import LINK_CLIENT
 from tidegate.cluster.capacity import MatchingProbe, UplinkProbe
 from tidegate.flow.balance import Bundle, Edge, EdgeDetector, Path, QueueSample, edge_budget
 from tidegate.flow.balance.predictors import LastValue
+from tidegate.mqtt.properties import Property
 from tidegate.mqtt.topics import matches
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tidegate.broker.core import Core
     from tidegate.broker.message import Message
     from tidegate.broker.session import Session
+    from tidegate.mqtt.packets import Subscribe
 
 MBIT: Final = 1e6
 UNKNOWN: Final = 1e12  # bit/s that stand for a capacity that is not known: nothing fills it
@@ -236,6 +238,19 @@ def _unsent_bytes(session: Session) -> int:
     except OSError:
         return size
     return size + int(struct.unpack("i", answer)[0])
+
+
+def asked_budget(packet: Subscribe) -> float | None:
+    """The seconds that a subscriber asks for."""
+    for name, value in packet.properties.get(Property.USER_PROPERTY, ()):
+        if name == BUDGET_PROPERTY:
+            try:
+                seconds = float(value)
+            except ValueError:
+                continue
+            if 0.0 < seconds < inf:
+                return seconds
+    return None
 
 
 def plain(view: Edge) -> dict[str, Any]:

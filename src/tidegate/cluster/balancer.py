@@ -99,6 +99,10 @@ class Balancer:
             found.append(edge)
         return found
 
+    def open_edges(self) -> list[Edge]:
+        """Those that new subscribers could go to."""
+        return [edge for edge in self._edges() if not edge.is_locked]
+
     # -- placement ------------------------------------------------------------------------------------------
 
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
@@ -115,6 +119,10 @@ class Balancer:
         edges = self._edges()
         if all(edge.is_locked for edge in edges):
             return False
+        admission = self._node.admission
+        wanted = (each.topic_filter for each in packet.subscriptions)
+        if not any(admission.has_room(each, packet) for each in wanted):
+            return False  # refused here
         name = self.place(topic, edges)
         peer = self._node.named(name)
         assert peer is not None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from secrets import token_hex
@@ -24,7 +23,8 @@ from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import Session
 from tidegate.cluster import wire
-from tidegate.cluster.agent import BUDGET_PROPERTY, MBIT, EdgeAgent
+from tidegate.cluster.admission import Admission
+from tidegate.cluster.agent import MBIT, EdgeAgent, asked_budget
 from tidegate.cluster.announcing import Announcer
 from tidegate.cluster.balancer import Balancer
 from tidegate.cluster.failover import Failover
@@ -40,7 +40,6 @@ from tidegate.cluster.takeover import Takeover
 from tidegate.cluster.uplink import Uplink
 from tidegate.flow.balance import Thresholds
 from tidegate.mqtt.packets import Packet, Pingresp, Suback, Subscribe, Unsuback
-from tidegate.mqtt.properties import Property
 from tidegate.mqtt.topics import matches
 
 if TYPE_CHECKING:
@@ -66,6 +65,7 @@ class ClusterNode:
         self.announcer = Announcer(self)
         self.reporter = Reporter(self)
         self.farewell = Farewell()
+        self.admission = Admission(self)
         self.handover = Handover(self)
         self._retained = RetainedCopies(self)
         is_head = self.role is Role.HEAD
@@ -151,6 +151,7 @@ class ClusterNode:
         if self.balancer is not None:
             self.balancer.look()
             self.handover.look()
+            self.admission.look()
         for part in (self.takeover, self.failover, self.copier):
             if part is not None:
                 part.look()
@@ -193,6 +194,7 @@ class ClusterNode:
             if peer.role is Role.EDGE and not is_present:
                 self._newcomers.add(peer.name)
             self.failover.on_link(peer)
+            self.admission.say(peer)
             self.core.spawn(self._retained.send_all(peer))
             self.reporter.say_nodes()
 
@@ -241,17 +243,15 @@ class ClusterNode:
             self._note_budget(self.agent, packet)
         return self.balancer is not None and self.balancer.sends_on(conn, packet)
 
+    def admits(self, session: Session, topic_filter: str, packet: Subscribe) -> bool:
+        return topic_filter.encode() in session.subscriptions or self.admission.admits(topic_filter, packet)
+
     @staticmethod
     def _note_budget(agent: EdgeAgent, packet: Subscribe) -> None:
-        for name, value in packet.properties.get(Property.USER_PROPERTY, ()):
-            if name == BUDGET_PROPERTY:
-                try:
-                    seconds = float(value)
-                except ValueError:
-                    continue
-                if 0.0 < seconds < math.inf:
-                    for each in packet.subscriptions:
-                        agent.ask(each.topic_filter, seconds)
+        seconds = asked_budget(packet)
+        if seconds is not None:
+            for each in packet.subscriptions:
+                agent.ask(each.topic_filter, seconds)
 
     def keeps(self, session: Session, topic_filter: bytes) -> bool:
         return self.handover.keeps(session, topic_filter)
@@ -308,7 +308,7 @@ class ClusterNode:
         peer = self.peers.get(link.session.client_id)
         if peer is None:
             return
-        parts = (self.handover, self.takeover, self.failover, self.copier, self.shadows)
+        parts = (self.handover, self.admission, self.takeover, self.failover, self.copier, self.shadows)
         handlers = (getattr(part, f"on_{kind}", None) for part in parts)
         handler = getattr(self, f"_on_{kind}", None) or next(filter(None, handlers), None)
         if handler is None:
@@ -427,6 +427,7 @@ class ClusterNode:
             "moved": self.handover.moved,
             "came": self.handover.came,
             "left": self.handover.left,
+            "refused": self.admission.refused,
             "filters": len(self.announcer.interest),
             "links": self.links.statistics(),
             "uplink": {} if self.uplink is None else self.uplink.statistics(),

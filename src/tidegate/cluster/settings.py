@@ -65,6 +65,11 @@ class ClusterSettings:
         True,
         "edge: when the uplink is too small, give up QoS 0 messages that are later than their budget allows",
     )
+    admission: bool = setting(
+        True,
+        "refuse new subscribers with 0x97 when no edge could keep their budget; an edge whose capacity is not known "
+        "has room",
+    )
     replication: Replication = setting(
         Replication.NONE, "none, or standby: a second edge has a copy of every persistent session; needs data"
     )
