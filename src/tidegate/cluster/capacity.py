@@ -34,6 +34,7 @@ SAMPLED: Final = 256  # clients that are looked at
 MOST: Final = 0.5
 BITS: Final = 8
 BUSY: Final = 0.5
+WINDOW: Final = 3.0  # seconds
 SCHEDULER: Final = Path("/proc/thread-self/schedstat")
 
 
@@ -103,13 +104,16 @@ class UplinkProbe:
 
 
 class MatchingProbe:
-    """`share` of the loop's processor that was used in each of the last two looks; `rate` in messages a second."""
+    """`share` of its processor that the loop used at least, in every look of the last `window` seconds; `rate` in
+    messages a second.
+    """
 
     def __init__(self) -> None:
         self.share = 0.0
         self.size = 1.0  # processors that the loop may use
+        self.window = WINDOW
         self.rate = inf
-        self._last = 0.0
+        self._shares: deque[tuple[float, float]] = deque()  # when a look began, and its share
         self._ran, self._waited = _times()
         self._at = time.monotonic()
 
@@ -121,8 +125,11 @@ class MatchingProbe:
         if elapsed <= 0.0:
             return
         share = min(1.0, used_share(ran - self._ran, waited - self._waited, elapsed) / self.size)
-        self.share = min(share, self._last)
-        self._last = share
+        self._shares.append((self._at, share))
+        while len(self._shares) > 1 and self._shares[1][0] <= now - self.window:
+            self._shares.popleft()
+        is_whole = self._shares[0][0] <= now - self.window
+        self.share = min(each for _, each in self._shares) if is_whole else 0.0
         self._ran, self._waited, self._at = ran, waited, now
 
     def learn(self, incoming: float) -> float:
@@ -145,4 +152,6 @@ def _times() -> tuple[float, float]:
         ran, waited, _ = SCHEDULER.read_text(encoding="ascii").split()
     except (OSError, ValueError):
         return time.thread_time(), 0.0
+    if not int(ran):
+        return time.thread_time(), 0.0  # a kernel that does not count
     return int(ran) / 1e9, int(waited) / 1e9

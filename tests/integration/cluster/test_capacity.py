@@ -115,6 +115,7 @@ async def test_a_processor_that_is_too_busy_moves_clients() -> None:
         reading = [asyncio.ensure_future(_read(client)) for client in clients]
         agent = _agent(nodes.edges[0])
         agent.matching.size = 1e-3
+        agent.matching.window = 0.5
         balancer = member(nodes.head).balancer
         assert balancer is not None
         await _publish_until(nodes, 4, lambda: bool(balancer.overlay.history))

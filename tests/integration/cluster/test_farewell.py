@@ -1,6 +1,7 @@
 """Clients leave at the right moment: ours when they are connected elsewhere, others when nothing waits for them."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from tests.integration.cluster.nodes import Cluster, cluster, member, wait_until
 from tests.integration.cluster.test_handover import PERSISTENT, _connected, _known, _move, _numbers, _session
 from tidegate.client import Client, ServerDisconnected
 from tidegate.mqtt.codes import ReasonCode
+from tidegate.net.tls import client_context
+from tidegate.testing.certificates import Authority
 
 PLAIN: dict[str, Any] = {"session_expiry_interval": 600, "clean_start": False, "max_redirects": 0}
 
@@ -134,3 +137,26 @@ async def test_an_edge_that_forgot_what_it_waited_for_is_asked_again() -> None:
         assert await moving
         await _sent_away(client)
         await client.disconnect()
+
+
+@pytest.mark.parametrize("kind", ["ws", "tls", "wss"])
+async def test_over_websocket_and_tls_as_well(kind: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    issued = authority.issue("localhost")
+    settings: dict[str, Any] = {"listeners__0__type": kind}
+    if kind != "ws":
+        settings |= {
+            "listeners__0__certfile": str(issued.certificate),
+            "listeners__0__keyfile": str(issued.key),
+        }
+    async with cluster(2, **settings) as nodes:
+        address = str(nodes.edges[0].broker.endpoints[0])
+        context = None
+        if kind != "ws":
+            context = client_context(authority.certificate, alpn=("http/1.1",) if kind == "wss" else ("mqtt",))
+        async with Client(address, client_id="c", ssl=context, **PERSISTENT) as client:
+            await client.subscribe("t", qos=1)
+            await _known(nodes, "c", "e0")
+            assert await _move(nodes, "c", "e1")
+            await _connected(nodes.edges[1], "c")
+            assert client.statistics()["connected_ahead"] == 1

@@ -52,10 +52,17 @@ def test_the_rate_of_matching_is_told_by_a_busy_loop_and_not_lowered_by_an_idle_
 
 def test_a_loop_that_works_is_seen_to() -> None:
     probe = MatchingProbe()
+    probe.window = 0.02
+    for _ in range(3):
+        probe.look()
+        assert probe.share == 0.0  # for less than the window
     for _ in range(3):
         sum(n * n for n in range(400_000))
         probe.look()
     assert 0.3 < probe.share <= 1.0
+    probe.window = 60.0
+    probe.look()
+    assert probe.share == 0.0
 
 
 @pytest.mark.parametrize("matching", [inf, 1_000.0])
