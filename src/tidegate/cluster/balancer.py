@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from itertools import islice
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,7 @@ log = logging.getLogger("tidegate.cluster")
 REMEMBERED: Final = 10_000  # clients that were sent on; the oldest is forgotten
 RETURNED: Final = 60.0  # seconds within which a client that is back does not follow: it is served where it is
 PARALLEL: Final = 50  # hand-overs of a drain at once
+KNOWN_FILTERS: Final = 500  # of an edge that does not count
 SHOWN_PHASES: Final = 20  # told in $SYS
 SHOWN_METRICS: Final = (Metric.UPLINK, Metric.DOWNLINK, Metric.MATCHING)
 SHOWN_QUEUES: Final = 5  # of each edge: the longest
@@ -54,6 +56,7 @@ class Balancer:
         self.history = RateHistory()
         self._views: dict[str, Edge] = {}
         self._seen: dict[str, float] = {}  # edge: when its view came
+        self._counting: set[str] = set()  # edges that say what their topics ask for
         self._placed: dict[
             str, dict[str, int]
         ] = {}  # edge: subscribers by filter that were sent there of late
@@ -72,6 +75,11 @@ class Balancer:
         """An edge's state arrived."""
         view = value.get("view") or {}
         edge = self._views[peer.name] = edge_of(peer.name, view)
+        if view:
+            self._counting.add(peer.name)
+        else:
+            self._counting.discard(peer.name)
+            edge.bundles = _wanted_by(peer)
         carried = self._node.links.meter.capacity(peer)
         if carried and edge.downlink == UNKNOWN:
             edge.downlink = carried
@@ -83,6 +91,7 @@ class Balancer:
         """The edge is gone: a phase that waits for it goes on without."""
         self._views.pop(name, None)
         self._seen.pop(name, None)
+        self._counting.discard(name)
         self._placed.pop(name, None)
         self._carry(self.overlay.on_lost(self._node.core.now(), name))
 
@@ -162,17 +171,27 @@ class Balancer:
         )
         self._carry(self.overlay.tick(now))
         edges = [edge for edge in self._edges() if edge.name in self._views and self._is_fresh(edge.name)]
+        self._ask_others()
         for edge in edges:
             if self.overlay.step is not Step.IDLE or edge.is_locked or not self.is_on:
                 continue
             metric = self._policy.trigger(edge, now)
             if metric is not None:
-                helpers = [e.name for e in edges if e is not edge and self._policy.may_help(e, now)]
+                others = [e for e in edges if e is not edge and e.name in self._counting]
+                helpers = [e.name for e in others if self._policy.may_help(e, now)]
                 log.info(
                     "edge in trouble", extra={"edge": edge.name, "metric": metric.value, "helpers": helpers}
                 )
                 self._carry(self.overlay.request(now, edge.name, metric, helpers))
         self.say()
+
+    def _ask_others(self) -> None:
+        """When one edge counts what its topics ask for, all do: it is not known else whether they can help."""
+        if not self._counting or self._node.settings.balance == "off":
+            return
+        for peer in self._node.peers.values():
+            if peer.role is Role.EDGE and peer.is_connected and peer.name not in self._counting:
+                self._node.send(peer, "watch", {})
 
     def _is_fresh(self, name: str) -> bool:
         """Whether all of an edge's latest interval was after the last phase that it was part of."""
@@ -385,6 +404,12 @@ class Balancer:
 
     def _state(self, edge: Edge) -> State:
         return self._thresholds.edge_state(edge)
+
+
+def _wanted_by(peer: Peer) -> dict[str, Bundle]:
+    """Of an edge that does not count: what it asked for, so that subscribers of one topic come together there, too."""
+    wanted = (each.topic_filter.decode() for each in peer.session.subscriptions.values() if not each.share)
+    return {topic: _newcomer(topic, 1) for topic in islice(wanted, KNOWN_FILTERS)}
 
 
 def _newcomer(topic: str, subscribers: int) -> Bundle:
