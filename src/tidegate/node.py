@@ -129,6 +129,8 @@ class Node:
         for each in (self.recorder, self._policy):
             if each is not None:
                 found |= each.statistics()
+        if self.cluster is not None:
+            found["cluster"] = self.cluster.statistics()
         return found
 
     async def start(self) -> None:
@@ -188,6 +190,8 @@ class Node:
     def take_policy(self, snapshot: Snapshot) -> None:
         """A policy snapshot is in force from now on."""
         self.broker.learn(snapshot.priors, snapshot.speeds, snapshot.version)
+        if self.cluster is not None:
+            self.cluster.learn(snapshot.correlations)
 
     def record_policy(self, before: str, version: str, error: str) -> None:
         """A policy snapshot was taken, or refused."""
@@ -251,7 +255,10 @@ def _policy_watcher(settings: Settings, node: Node) -> PolicyWatcher | None:
     require_pyarrow()
     from tidegate.policy.watch import PolicyWatcher
 
-    return PolicyWatcher(settings.policy, node.take_policy, node.record_policy)
+    policy = settings.policy
+    if settings.cluster.role is not Role.HEAD:
+        policy = replace(policy, correlations=False)  # only a head places subscribers
+    return PolicyWatcher(policy, node.take_policy, node.record_policy)
 
 
 async def serve(

@@ -72,6 +72,7 @@ class Connection(asyncio.Protocol):
         "feeds",
         "group_tag",
         "has_long_pings",
+        "hears_moves",
         "held",
         "held_bytes",
         "is_cleared",
@@ -152,6 +153,7 @@ class Connection(asyncio.Protocol):
         self.aliases_in: dict[int, bytes] | None = None
         self.aliases_out: dict[bytes, int] | None = None
         self.problem_information = True
+        self.hears_moves = False  # it wants to be told before it is sent to another node
         self.has_long_pings = False  # PINGREQ may carry a load report: it was agreed on
         self.auth_method: str | None = None
         self.exchange: Exchange | None = None

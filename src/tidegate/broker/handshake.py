@@ -17,6 +17,7 @@ from tidegate.broker import wills
 from tidegate.broker.connection import Connection
 from tidegate.broker.handing_on import help_others
 from tidegate.broker.hooks import LINK_CLIENT, ConnectRequest, Exchange, SessionElsewhere, Verdict
+from tidegate.broker.link_connection import LinkConnection
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
@@ -24,6 +25,7 @@ from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admission
 from tidegate.flow.load_report import LOAD_TOPIC, NEGOTIATION
+from tidegate.flow.moving import MOVE_OFFER
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
@@ -398,7 +400,8 @@ class Handshake(asyncio.Protocol):
         session, present = core.open_session(client_id, connect.clean_start)
         session.user = verdict.user
         properties = connect.properties
-        conn = Connection(core, transport, session, connect.protocol_level, self.peer, self.listener)
+        kind = LinkConnection if self.listener.is_link else Connection
+        conn = kind(core, transport, session, connect.protocol_level, self.peer, self.listener)
         conn.username = verdict.user
         conn.address = self.address
         if connect.protocol_level == 5:
@@ -488,6 +491,7 @@ class Handshake(asyncio.Protocol):
         if NEGOTIATION in asked.get(Property.USER_PROPERTY, ()):
             conn.has_long_pings = True
             reply[Property.USER_PROPERTY] = [NEGOTIATION]
+        conn.hears_moves = MOVE_OFFER in asked.get(Property.USER_PROPERTY, ())
         if core.gate is not None:
             conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
         if conn.receive_maximum < 65_535:

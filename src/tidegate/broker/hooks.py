@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.errors import TidegateError
+from tidegate.flow.moving import MOVING_TOPIC
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.properties import Properties
 
@@ -136,6 +137,10 @@ class Cluster(Protocol):
         """Whether a client that subscribes was sent to another node; if so, its connection is closing."""
         ...
 
+    def admits(self, session: Session, topic_filter: str, packet: Subscribe) -> bool:
+        """Whether the cluster has room for one more subscriber of a filter."""
+        ...
+
     def keeps(self, session: Session, topic_filter: bytes) -> bool:
         """Whether another node's subscription must stay for now, though it was given up."""
         ...
@@ -153,7 +158,7 @@ class Cluster(Protocol):
         ...
 
     def on_message(self, link: Connection, message: Message) -> None:
-        """A message of the cluster itself, below `LINK_TOPIC`."""
+        """A message of the cluster itself, below `LINK_TOPIC`; or a client's, to `READY_TOPIC`."""
         ...
 
     def on_packet(self, link: Connection, packet: Packet) -> bool:
@@ -166,6 +171,10 @@ LINK_CLIENT = "$link/"
 LINK_TOPIC = b"$tide/link/"
 OPERATOR_TOPIC = b"$tide/cluster/"
 """What an operator publishes here, with the right to it, is for the head."""
+
+
+READY_TOPIC = MOVING_TOPIC.encode()
+"""A client says here, to its own node, that it is ready to leave."""
 
 
 @dataclass(slots=True, kw_only=True)

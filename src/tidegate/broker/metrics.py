@@ -11,6 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 import tidegate
+from tidegate.broker.cluster_metrics import cluster_metrics
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class BrokerCollector(Collector):
             if name in values:
                 yield GaugeMetricFamily(f"tidegate_{name}", help_text, value=values[name])
         yield from _publishers(values)
+        yield from cluster_metrics(values.get("cluster", {}))
         node = GaugeMetricFamily(
             "tidegate_node", "Always 1; the labels name the node", labels=["name", "version"]
         )

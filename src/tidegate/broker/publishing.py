@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.broker.hooks import LINK_TOPIC, OPERATOR_TOPIC
+from tidegate.broker.hooks import LINK_TOPIC, OPERATOR_TOPIC, READY_TOPIC
 from tidegate.broker.index import LOAD_TOPIC, MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
@@ -284,6 +284,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     if core.cluster is not None:
         if topic.startswith(LINK_TOPIC):
             return BETWEEN_NODES if conn.listener.is_link else DENIED
+        if topic == READY_TOPIC and not conn.listener.is_link:
+            return BETWEEN_NODES
         if topic.startswith(OPERATOR_TOPIC):
             return _for_operators(conn, topic)
         if conn.listener.is_link:

@@ -38,6 +38,8 @@ def on_subscribe(conn: Connection, packet: Subscribe) -> None:
     retained: list[Subscription] = []
     for request in packet.subscriptions:
         code, text = _check(conn, request, identifier)
+        if code < 0x80 and not _has_room(conn, request, packet):
+            code, text = ReasonCode.QUOTA_EXCEEDED, "no node of the cluster has room for it"
         codes.append(code)
         if code >= 0x80:
             core.counters.subscribe_denied += 1
@@ -86,6 +88,13 @@ def _check(conn: Connection, request: packets.Subscription, identifier: int) -> 
     if core.authorise is not None and not conn.listener.is_link and not core.authorise.may_subscribe(conn, asked):
         return ReasonCode.NOT_AUTHORIZED, ""
     return min(request.qos, features.maximum_qos), ""
+
+
+def _has_room(conn: Connection, request: packets.Subscription, packet: Subscribe) -> bool:
+    cluster = conn.core.cluster
+    if cluster is None or conn.listener.is_link:
+        return True
+    return cluster.admits(conn.session, request.topic_filter, packet)
 
 
 def _add(

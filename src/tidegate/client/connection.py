@@ -29,13 +29,15 @@ from tidegate.client.options import ClientOptions, WhenFull
 from tidegate.client.outbox import Outbox
 from tidegate.client.protocol import Link
 from tidegate.client.reconnect import DecorrelatedJitter, is_final
-from tidegate.client.redirect import TooManyRedirects, Whereabouts
+from tidegate.client.redirect import TooManyRedirects, Whereabouts, reachable
 from tidegate.client.room import Room
 from tidegate.client.routes import Routes
 from tidegate.client.session import Session
+from tidegate.client.spare import Spare
 from tidegate.client.waiters import Waiters
 from tidegate.errors import TidegateError
-from tidegate.mqtt.packets import Connack, Disconnect
+from tidegate.flow.moving import MOVING_TOPIC
+from tidegate.mqtt.packets import Connack, Disconnect, Publish
 from tidegate.net.addresses import Endpoint, parse_address
 from tidegate.net.dial import dial
 
@@ -65,6 +67,8 @@ class Connection:
             manual_ack=options.manual_ack,
         )
         self.session.on_open = self._on_open
+        self.session.on_moving = self._on_moving
+        self._spare = Spare(options, self._make_link)
         self.outbox: Outbox | None = None
         self.callbacks = Callbacks(self.reports, self._on_taken_by_callback, manual_ack=options.manual_ack)
         self.connack = Connack()
@@ -164,6 +168,8 @@ class Connection:
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
+        self._spare.close()
+        await self._spare.wait_closed()
         if self.state is State.CLOSED:
             return
         link = self._link
@@ -217,6 +223,7 @@ class Connection:
             "state": str(self.state),
             "connections": session.connections,
             "reconnects": self.reconnects,
+            "connected_ahead": self._spare.used,
             "messages_received": self.received,
             "messages_dropped": self.dropped,
             "messages_waiting": len(self.routes),
@@ -258,13 +265,29 @@ class Connection:
     async def _open_here(self) -> None:
         options = self._options
         deadline = asyncio.get_running_loop().time() + options.connect_timeout
+        spare = await self._spare.take(self._whereabouts.current)
+        if spare is not None:
+            try:
+                await self._shake_hands(spare, deadline)
+                return
+            except ConnectionLost as error:
+                if isinstance(error, ServerDisconnected):
+                    raise
+                # The server had waited long enough for our CONNECT: as if there had been no spare.
         _, link = await dial(
             self._whereabouts.current,
-            lambda: Link(self.session, options, self._on_lost, self._on_chunk, self.reports.ping),
+            self._make_link,
             ssl=options.ssl,
             timeout=options.connect_timeout,
             headers=options.headers,
         )
+        await self._shake_hands(link, deadline)
+
+    def _make_link(self) -> Link:
+        return Link(self.session, self._options, self._on_lost, self._on_chunk, self.reports.ping)
+
+    async def _shake_hands(self, link: Link, deadline: float) -> None:
+        options = self._options
         self._link = link
         try:
             async with asyncio.timeout_at(deadline):
@@ -314,6 +337,8 @@ class Connection:
             self._end(fault if isinstance(fault, Exception) else ConnectionLost(str(fault)))
 
     def _on_lost(self, link: Link, error: Exception | None) -> None:
+        if link.is_spare:
+            return
         self.session.on_connection_lost()
         self.reports.on_connection_lost()
         if self.state is not State.OPEN or link is not self._link:
@@ -333,6 +358,12 @@ class Connection:
         self._jitter.on_lost(lived)
         self._start_reconnecting(at_once=is_sent_on)
 
+    def _on_moving(self, reference: str) -> None:
+        """The server will send us there: connect before we leave, and say when that is done."""
+        target = reachable(reference, self._whereabouts.current)
+        if target is not None and target != self._whereabouts.current and self._options.max_redirects:
+            self._spare.open(target, lambda: self.session.wire.send(Publish(topic=MOVING_TOPIC, payload=b"")))
+
     def _start_reconnecting(self, *, at_once: bool) -> None:
         self.state = State.RECONNECTING
         loop = asyncio.get_running_loop()
@@ -346,6 +377,7 @@ class Connection:
             return
         self.state = State.CLOSED
         self._error = error
+        self._spare.close()
         told = error or NotConnected("the client was closed", hint="await what is open before closing")
         if self.outbox is not None:
             self.outbox.seal()

@@ -11,6 +11,7 @@ from pathlib import Path
 from tidegate.client.errors import ClientError
 from tidegate.client.load_meter import Carrier, ReportOptions
 from tidegate.flow.load_report import NEGOTIATION
+from tidegate.flow.moving import MOVE_OFFER
 from tidegate.mqtt.packets import Connect, Will
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.mqtt.reader import MAX_PACKET_SIZE
@@ -156,6 +157,8 @@ class ClientOptions:
         pairs = [*properties.get(Property.USER_PROPERTY, ()), *self.user_properties]
         if self.report_options.carrier in (Carrier.AUTO, Carrier.PING):
             pairs.append(NEGOTIATION)
+        if self.max_redirects:
+            pairs.append(MOVE_OFFER)
         if pairs:
             properties[Property.USER_PROPERTY] = pairs
         return properties

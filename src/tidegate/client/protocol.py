@@ -62,6 +62,7 @@ class Link(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._can_write: asyncio.Future[None] | None = None
         self.is_reading = True
+        self.is_spare = False  # nothing was sent over it yet, and the session has another
         self.connack: asyncio.Future[Connack] = self._loop.create_future()
         self.lost: asyncio.Future[None] = self._loop.create_future()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidegate.client.session import Session
+from tidegate.flow.moving import MOVING_TOPIC
 from tidegate.mqtt.decode import check_first_byte, decode_packet
 from tidegate.mqtt.errors import PacketTooLarge
 from tidegate.mqtt.packets import Publish
@@ -106,7 +107,7 @@ class SessionReader:
         """Remember a topic if the general decoder finds it valid; else this raises."""
         packet = decode_packet(first_byte, body, self._version)
         assert isinstance(packet, Publish)
-        if packet.topic:
+        if packet.topic and packet.topic != MOVING_TOPIC:  # that is for the session itself, by the long way
             if len(self._topics) >= _REMEMBERED:
                 self._topics.clear()
             self._topics[raw_topic] = packet.topic

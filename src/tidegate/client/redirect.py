@@ -74,7 +74,12 @@ def redirection(error: Exception | None, current: Endpoint) -> Endpoint | None:
     """
     if not isinstance(error, ConnectRefused | ServerDisconnected) or not _sends_away(error.reason_code):
         return None
-    for reference in (error.server_reference or "").replace(",", " ").split():
+    return reachable(error.server_reference or "", current)
+
+
+def reachable(references: str, current: Endpoint) -> Endpoint | None:
+    """The first of these places that can be read and that we would go to."""
+    for reference in references.replace(",", " ").split():
         endpoint = _read(reference, current)
         if endpoint is not None and (endpoint.tls or not current.tls):
             return endpoint

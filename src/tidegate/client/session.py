@@ -18,6 +18,7 @@ from tidegate.client.publishing import Publisher
 from tidegate.client.receiving import Receiver
 from tidegate.client.subscribing import Requests
 from tidegate.client.wire import Wire
+from tidegate.flow.moving import MOVING_TOPIC
 from tidegate.mqtt.errors import ProtocolError
 from tidegate.mqtt.packets import (
     Connack,
@@ -59,6 +60,8 @@ class Session:
         self.connections = 0
         self.on_open: Callable[[Connack], None] = lambda _connack: None
         """Called when a connection is accepted, before the first message on it is handled."""
+        self.on_moving: Callable[[str], None] = lambda _address: None
+        """Called when the server says where it will send us."""
         self._clean_start = True
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Publish: self._on_publish,
@@ -145,6 +148,9 @@ class Session:
         self.publisher.pump()
 
     def _on_publish(self, packet: Publish) -> None:
+        if packet.topic == MOVING_TOPIC and not packet.qos:
+            self.on_moving(packet.payload.decode(errors="replace"))
+            return
         message = self.receiver.on_publish(packet)
         if message is not None:
             self._deliver(message)

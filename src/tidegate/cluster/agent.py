@@ -1,8 +1,9 @@
 """The management agent of an edge: what its topics ask of its uplink, as the detector's samples.
 
-Counting costs an observer on every message, so it is attached only if the capacity of the uplink was given. What waits
-for a client is in four places: its queue, packets that wait for its socket, the transport's buffer and the kernel's.
-The first two hold messages, the others bytes, which are turned into messages of the size that the topic has.
+Counting costs an observer on every message, so it is attached only if the capacity of the uplink was given, or when
+there is evidence (`capacity.py`) that the uplink, the downlink or the processor is too small, and for a while after.
+What waits for a client is in four places: its queue, packets that wait for its socket, the transport's buffer and the
+kernel's. The first two hold messages, the others bytes, which are turned into messages of the size that the topic has.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import fcntl
 import struct
 import termios
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.broker.hooks import LINK_CLIENT
+from tidegate.cluster.capacity import MatchingProbe, UplinkProbe
 from tidegate.flow.balance import Bundle, Edge, EdgeDetector, Path, QueueSample, edge_budget
 from tidegate.flow.balance.predictors import LastValue
+from tidegate.mqtt.properties import Property
 from tidegate.mqtt.topics import matches
 
 if TYPE_CHECKING:
@@ -22,8 +26,12 @@ if TYPE_CHECKING:
     from tidegate.broker.core import Core
     from tidegate.broker.message import Message
     from tidegate.broker.session import Session
+    from tidegate.mqtt.packets import Subscribe
 
 MBIT: Final = 1e6
+UNKNOWN: Final = 1e12  # bit/s that stand for a capacity that is not known: nothing fills it
+WATCHED: Final = 0.8  # share of the processor from which messages are counted, and
+WATCHED_SECONDS: Final = 60.0  # for how long after
 MAX_TOPICS: Final = 1_000  # topics of one interval that are told apart; the rest is counted together
 OTHERS: Final = b"..."
 SAMPLED: Final = 32  # clients whose round-trip time is looked at
@@ -55,9 +63,46 @@ class EdgeAgent:
         self.publisher_delay = 0.0  # from the slowest publisher to the head
         self._depths: dict[str, float] = {}
         self._sizes: dict[str, float] = {}
+        self._is_given = bool(uplink)
+        self._counts_until = inf if uplink else 0.0
+        self.probe = UplinkProbe()
+        self.matching = MatchingProbe()
         self._detector = EdgeDetector(
-            name, uplink=uplink * MBIT, downlink=(downlink or uplink) * MBIT, predictor=LastValue
+            name,
+            uplink=uplink * MBIT or UNKNOWN,
+            downlink=(downlink or uplink) * MBIT or UNKNOWN,
+            predictor=LastValue,
         )
+        if self._is_given:
+            self._core.publish_observers = (*self._core.publish_observers, self)
+
+    # -- whether to count -----------------------------------------------------------------------------------
+
+    @property
+    def is_counting(self) -> bool:
+        return self in self._core.publish_observers
+
+    def count_for_a_while(self) -> None:
+        """Something is too small, or may be."""
+        self._counts_until = max(self._counts_until, self._core.now() + WATCHED_SECONDS)
+
+    def look(self, interval: float) -> None:
+        """Once an interval: measure what is not given, and count only while that may matter."""
+        self.matching.look()
+        core = self._core
+        if not self._is_given:
+            self.probe.look(core, interval)
+            self._detector.uplink = self.probe.capacity or UNKNOWN
+        if self.probe.capacity or self.matching.share >= WATCHED:
+            self.count_for_a_while()
+        is_wanted = core.now() < self._counts_until
+        if is_wanted and not self.is_counting:
+            core.publish_observers = (*core.publish_observers, self)
+        elif not is_wanted and self.is_counting:
+            core.publish_observers = tuple(each for each in core.publish_observers if each is not self)
+            self._counts.clear()
+            self._depths.clear()
+            self._sizes.clear()
 
     # -- counting -------------------------------------------------------------------------------------------
 
@@ -107,7 +152,19 @@ class EdgeAgent:
                 )
             )  # fmt: skip
         self._depths = {topic: depth for topic, depth in depths.items() if depth}
-        return self._detector.view(samples, interval)
+        view = self._detector.view(samples, interval)
+        view.matching = self.matching.learn(view.incoming)
+        return view
+
+    def statistics(self) -> dict[str, Any]:
+        """What was measured; 0: not known."""
+        rate = self.matching.rate
+        return {
+            "is_counting": self.is_counting,
+            "uplink": 0.0 if self._detector.uplink == UNKNOWN else self._detector.uplink,
+            "matching": 0.0 if rate == inf else rate,
+            "processor": self.matching.share,
+        }
 
     def required(self, topic: str) -> float:
         """Seconds a message may take, by the first filter that matches; what clients ask for goes before settings."""
@@ -183,11 +240,25 @@ def _unsent_bytes(session: Session) -> int:
     return size + int(struct.unpack("i", answer)[0])
 
 
+def asked_budget(packet: Subscribe) -> float | None:
+    """The seconds that a subscriber asks for."""
+    for name, value in packet.properties.get(Property.USER_PROPERTY, ()):
+        if name == BUDGET_PROPERTY:
+            try:
+                seconds = float(value)
+            except ValueError:
+                continue
+            if 0.0 < seconds < inf:
+                return seconds
+    return None
+
+
 def plain(view: Edge) -> dict[str, Any]:
     """A view for the wire."""
     return {
         "uplink": view.uplink,
         "downlink": view.downlink,
+        "matching": None if view.matching == inf else view.matching,
         "bundles": [
             [b.topic, b.subscribers, b.size_bytes, b.budget, b.arriving, b.leaving, b.depth]
             for b in view.bundles.values()
@@ -203,11 +274,12 @@ def edge_of(name: str, value: dict[str, Any], *, is_locked: bool = False) -> Edg
             topic=topic, subscribers=subscribers, size_bytes=size_bytes, budget=budget, arriving=arriving,
             leaving=leaving, depth=depth,
         )  # fmt: skip
-    uplink = value.get("uplink") or 1e9
+    uplink = value.get("uplink") or UNKNOWN
     return Edge(
         name=name,
         uplink=uplink,
         downlink=value.get("downlink") or uplink,
+        matching=value.get("matching") or inf,
         bundles=bundles,
         is_locked=is_locked,
     )

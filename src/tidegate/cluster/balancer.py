@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from itertools import islice
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import flow
 from tidegate.broker import wills
 from tidegate.broker.reasons import CloseReason
-from tidegate.cluster.agent import NOMINAL_BYTES, NOMINAL_RATE, edge_of
+from tidegate.cluster.agent import NOMINAL_BYTES, NOMINAL_RATE, UNKNOWN, edge_of
 from tidegate.cluster.settings import Role
 from tidegate.flow.balance import Bundle, Edge, Metric, Move, Overlay, State, Thresholds
 from tidegate.flow.balance import overlay as messages
@@ -35,7 +36,9 @@ log = logging.getLogger("tidegate.cluster")
 REMEMBERED: Final = 10_000  # clients that were sent on; the oldest is forgotten
 RETURNED: Final = 60.0  # seconds within which a client that is back does not follow: it is served where it is
 PARALLEL: Final = 50  # hand-overs of a drain at once
+KNOWN_FILTERS: Final = 500  # of an edge that does not count
 SHOWN_PHASES: Final = 20  # told in $SYS
+SHOWN_METRICS: Final = (Metric.UPLINK, Metric.DOWNLINK, Metric.MATCHING)
 SHOWN_QUEUES: Final = 5  # of each edge: the longest
 
 
@@ -53,6 +56,7 @@ class Balancer:
         self.history = RateHistory()
         self._views: dict[str, Edge] = {}
         self._seen: dict[str, float] = {}  # edge: when its view came
+        self._counting: set[str] = set()  # edges that say what their topics ask for
         self._placed: dict[
             str, dict[str, int]
         ] = {}  # edge: subscribers by filter that were sent there of late
@@ -60,6 +64,8 @@ class Balancer:
         self._picks: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next_pick = 0
         self.is_on = True  # an operator may stop balancing for a while; placement goes on
+        self.migrations = 0  # moves of a phase that are over, and
+        self.migrated = 0  # the clients that moved by them
         self.draining: dict[str, dict[str, Any]] = {}
         self._drains: dict[str, asyncio.Task[None]] = {}
 
@@ -68,7 +74,16 @@ class Balancer:
     def on_view(self, peer: Peer, value: dict[str, Any]) -> None:
         """An edge's state arrived."""
         view = value.get("view") or {}
-        self._views[peer.name] = edge_of(peer.name, view)
+        edge = self._views[peer.name] = edge_of(peer.name, view)
+        if view:
+            self._counting.add(peer.name)
+        else:
+            self._counting.discard(peer.name)
+            edge.bundles = _wanted_by(peer)
+        carried = self._node.links.meter.capacity(peer)
+        if carried and edge.downlink == UNKNOWN:
+            edge.downlink = carried
+            self._node.send(peer, "watch", {})
         self._seen[peer.name] = self._node.core.now()
         self._placed[peer.name] = {}  # who was sent there is counted by the edge from now on
 
@@ -76,6 +91,7 @@ class Balancer:
         """The edge is gone: a phase that waits for it goes on without."""
         self._views.pop(name, None)
         self._seen.pop(name, None)
+        self._counting.discard(name)
         self._placed.pop(name, None)
         self._carry(self.overlay.on_lost(self._node.core.now(), name))
 
@@ -91,6 +107,10 @@ class Balancer:
                 edge = edge.with_bundle(_newcomer(topic, count))
             found.append(edge)
         return found
+
+    def open_edges(self) -> list[Edge]:
+        """Those that new subscribers could go to."""
+        return [edge for edge in self._edges() if not edge.is_locked]
 
     # -- placement ------------------------------------------------------------------------------------------
 
@@ -108,6 +128,10 @@ class Balancer:
         edges = self._edges()
         if all(edge.is_locked for edge in edges):
             return False
+        admission = self._node.admission
+        wanted = (each.topic_filter for each in packet.subscriptions)
+        if not any(admission.has_room(each, packet) for each in wanted):
+            return False  # refused here
         name = self.place(topic, edges)
         peer = self._node.named(name)
         assert peer is not None
@@ -147,17 +171,27 @@ class Balancer:
         )
         self._carry(self.overlay.tick(now))
         edges = [edge for edge in self._edges() if edge.name in self._views and self._is_fresh(edge.name)]
+        self._ask_others()
         for edge in edges:
             if self.overlay.step is not Step.IDLE or edge.is_locked or not self.is_on:
                 continue
             metric = self._policy.trigger(edge, now)
             if metric is not None:
-                helpers = [e.name for e in edges if e is not edge and self._policy.may_help(e, now)]
+                others = [e for e in edges if e is not edge and e.name in self._counting]
+                helpers = [e.name for e in others if self._policy.may_help(e, now)]
                 log.info(
                     "edge in trouble", extra={"edge": edge.name, "metric": metric.value, "helpers": helpers}
                 )
                 self._carry(self.overlay.request(now, edge.name, metric, helpers))
         self.say()
+
+    def _ask_others(self) -> None:
+        """When one edge counts what its topics ask for, all do: it is not known else whether they can help."""
+        if not self._counting or self._node.settings.balance == "off":
+            return
+        for peer in self._node.peers.values():
+            if peer.role is Role.EDGE and peer.is_connected and peer.name not in self._counting:
+                self._node.send(peer, "watch", {})
 
     def _is_fresh(self, name: str) -> bool:
         """Whether all of an edge's latest interval was after the last phase that it was part of."""
@@ -242,14 +276,15 @@ class Balancer:
             "moving clients",
             extra={"topic": move.topic, "from": move.source, "to": move.target, "clients": len(clients)},
         )
-        await self._hand_over([(client, move.target) for client in clients])
+        self.migrated += await self._hand_over([(client, move.target) for client in clients])
+        self.migrations += 1
         self._carry(self.overlay.on_confirmed(self._node.core.now(), phase, move))
 
-    async def _hand_over(self, pairs: list[tuple[str, str]], progress: dict[str, Any] | None = None) -> None:
-        """At most `PARALLEL` at once; each has the phase's time."""
+    async def _hand_over(self, pairs: list[tuple[str, str]], progress: dict[str, Any] | None = None) -> int:
+        """How many were moved. At most `PARALLEL` at once; each has the phase's time."""
         slots = asyncio.Semaphore(PARALLEL)
 
-        async def one(client: str, target: str) -> None:
+        async def one(client: str, target: str) -> bool:
             async with slots:
                 is_moved = False
                 try:
@@ -260,8 +295,9 @@ class Balancer:
                 if progress is not None:
                     progress["moved" if is_moved else "failed"] += 1
                     self._say_drain(progress)
+                return is_moved
 
-        await asyncio.gather(*(one(client, target) for client, target in pairs))
+        return sum(await asyncio.gather(*(one(client, target) for client, target in pairs)))
 
     # -- asking an edge for clients -------------------------------------------------------------------------
 
@@ -355,13 +391,25 @@ class Balancer:
     def statistics(self) -> dict[str, Any]:
         return {
             "step": self.overlay.step.value,
-            "phases": len(self.overlay.history),
+            "phases": self.overlay.number,
+            "migrations": self.migrations,
+            "migrated": self.migrated,
             "draining": sorted(self.draining),
-            "states": {name: self._state(edge).name for name, edge in self._views.items()},
+            "states": {name: self._state(edge).name for name, edge in list(self._views.items())},
+            "utilisation": {
+                name: {metric.value: edge.utilisation(metric) for metric in SHOWN_METRICS}
+                for name, edge in list(self._views.items())
+            },
         }
 
     def _state(self, edge: Edge) -> State:
         return self._thresholds.edge_state(edge)
+
+
+def _wanted_by(peer: Peer) -> dict[str, Bundle]:
+    """Of an edge that does not count: what it asked for, so that subscribers of one topic come together there, too."""
+    wanted = (each.topic_filter.decode() for each in peer.session.subscriptions.values() if not each.share)
+    return {topic: _newcomer(topic, 1) for topic in islice(wanted, KNOWN_FILTERS)}
 
 
 def _newcomer(topic: str, subscribers: int) -> Bundle:

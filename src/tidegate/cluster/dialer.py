@@ -13,7 +13,7 @@ import logging
 from random import Random
 from typing import TYPE_CHECKING
 
-from tidegate.broker.connection import Connection
+from tidegate.broker.link_connection import LinkConnection
 from tidegate.broker.listener import Listener
 from tidegate.broker.session import NEVER, RELEASED, Session
 from tidegate.cluster.wire import LINK_USER
@@ -78,7 +78,7 @@ class _Opening(asyncio.Protocol):
 
 async def open_link(
     core: Core, endpoint: Endpoint, listener: Listener, session: Session, own_id: str, secret: str
-) -> tuple[Connection, bool]:
+) -> tuple[LinkConnection, bool]:
     """Connect and attach `session` to it; gives the connection, and whether the other node remembered us.
 
     Raises `NetError`, `TimeoutError` or `LinkRefused`.
@@ -120,10 +120,10 @@ def _attach(
     connack: Connack,
     opening: _Opening,
     peer: str,
-) -> Connection:
+) -> LinkConnection:
     if not connack.session_present:
         forget_exchanges(session)
-    conn = Connection(core, transport, session, 5, peer, listener)
+    conn = LinkConnection(core, transport, session, 5, peer, listener)
     conn.username = LINK_USER
     conn.keep_alive = KEEP_ALIVE
     quota = min(connack.properties.get(Property.RECEIVE_MAXIMUM, 65_535), core.limits.max_inflight)

@@ -36,6 +36,7 @@ class EdgeMoves(Moves):
         self._parked: dict[str, dict[str, Any]] = {}  # all parts are there
         self._claims: dict[str, asyncio.Future[None]] = {}
         self._is_first_link = True
+        self.came = self.left = 0  # sessions that were handed over to this node, and by it
 
     def _when_here(self, client: str, act: Callable[[], None]) -> None:
         """Act when a session that another edge left to this one is here; at once, if there is none such."""
@@ -46,7 +47,10 @@ class EdgeMoves(Moves):
             shadows.when_adopted(client, act)
 
     def on_freeze(self, peer: Peer, value: dict[str, Any]) -> None:
-        self._when_here(value["client"], partial(self._freeze, peer, value["client"]))
+        client = value["client"]
+        freeze = partial(self._freeze, peer, client)
+        wait = partial(self._node.farewell.wait, self._node.core, client, value.get("address", ""), freeze)
+        self._when_here(client, wait)
 
     def _freeze(self, peer: Peer, client: str) -> None:
         if self.is_leaving(client):
@@ -111,6 +115,7 @@ class EdgeMoves(Moves):
             )
         conn = session.conn
         self._cut.pop(session.client_id, None)
+        self.left += 1
         self._erase(session.client_id)
         self._drop(session)  # in the same turn as the last part: one commit
         if conn is not None:
@@ -135,6 +140,7 @@ class EdgeMoves(Moves):
         about, inbound = parked["about"], parked["inbound"]
         self._erase(client)
         session = self.install(about, self._take_parts(client), inbound)
+        self.came += 1
         self._node.send(peer, "installed", {"client": session.client_id})
 
     def on_append(self, peer: Peer, value: dict[str, Any]) -> None:

@@ -52,8 +52,11 @@ class HeadMoves(Moves):
         self.moved = 0
         self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
 
-    def move(self, client: str, target: str) -> asyncio.Future[bool]:
-        """Move a session to an edge; the result is whether there was one. One move a client at a time."""
+    def move(self, client: str, target: str, *, is_claimed: bool = False) -> asyncio.Future[bool]:
+        """Move a session to an edge; the result is whether there was one. One move a client at a time.
+
+        `is_claimed`: the client is at its new edge, so its old one need not wait for the right moment.
+        """
         loop = self._node.core.loop
         known = self.moving.get(client)
         if known is not None:
@@ -71,7 +74,7 @@ class HeadMoves(Moves):
         local = self._node.core.sessions.get(client)
         if peer is not None and move.source != target:
             self.note(move)
-            self._node.send(peer, "freeze", {"client": client})
+            self._node.send(peer, "freeze", {"client": client, "address": "" if is_claimed else move.address})
         elif local is not None:
             self._take_local(move, local)
         else:
@@ -287,7 +290,7 @@ class HeadMoves(Moves):
         if owner == peer.name or (owner is None and client not in self._node.core.sessions):
             self._node.send(peer, "nothing", {"client": client})
             return
-        self.move(client, peer.name)
+        self.move(client, peer.name, is_claimed=True)
 
     def on_sessions(self, peer: Peer, value: dict[str, Any]) -> None:
         takeover = self._node.takeover
@@ -298,6 +301,14 @@ class HeadMoves(Moves):
                 self.owners[client] = peer.name
         if takeover is not None and value.get("is_last"):
             takeover.on_back(peer)
+        if value.get("is_last"):
+            self._ask_again(peer)
+
+    def _ask_again(self, peer: Peer) -> None:
+        """An edge that is back may have forgotten what it waited with."""
+        for move in self.moving.values():
+            if move.step == "freeze" and move.source == peer.name:
+                self._node.send(peer, "freeze", {"client": move.client})
 
     def on_here(self, peer: Peer, value: dict[str, Any]) -> None:
         """A client connected at an edge. Another that had its session ends it: the client began anew."""

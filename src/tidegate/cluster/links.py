@@ -14,6 +14,7 @@ from tidegate.broker.listener import Listener
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import wire
 from tidegate.cluster.dialer import KEEP_ALIVE, Backoff, LinkRefused, open_link
+from tidegate.cluster.link_meter import LinkMeter
 from tidegate.cluster.settings import Role
 from tidegate.net.addresses import Endpoint, parse_address
 from tidegate.net.errors import NetError
@@ -52,6 +53,7 @@ class Links:
         self._node = node
         self.peers: dict[str, Peer] = {}
         self._dialled = Listener(name="link", is_link=True)
+        self.meter = LinkMeter()
         self._lost: dict[str, asyncio.Event] = {}  # of links that this node dialled
         self.away_since = 0.0  # when this node was last seen without a link that it dials
 
@@ -149,12 +151,4 @@ class Links:
         peer.session.deliver(message, message.qos)
 
     def statistics(self) -> dict[str, dict[str, Any]]:
-        return {
-            peer.name: {
-                "is_connected": peer.is_connected,
-                "inflight": len(peer.session.inflight),
-                "queued": peer.session.queued_messages,
-                "dropped": peer.session.dropped,
-            }
-            for peer in self.peers.values()
-        }
+        return self.meter.statistics(list(self.peers.values()))

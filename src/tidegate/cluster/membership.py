@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
-from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, ConnectRequest
+from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, READY_TOPIC, ConnectRequest
 from tidegate.broker.index import Route, Subscription
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import Session
 from tidegate.cluster import wire
-from tidegate.cluster.agent import BUDGET_PROPERTY, MBIT, EdgeAgent
+from tidegate.cluster.admission import Admission
+from tidegate.cluster.agent import MBIT, EdgeAgent, asked_budget
 from tidegate.cluster.announcing import Announcer
 from tidegate.cluster.balancer import Balancer
 from tidegate.cluster.failover import Failover
+from tidegate.cluster.farewell import Farewell
 from tidegate.cluster.handover import Handover
 from tidegate.cluster.head_moves import OWNER_TIMEOUT
 from tidegate.cluster.links import Links, Peer
@@ -39,7 +40,6 @@ from tidegate.cluster.takeover import Takeover
 from tidegate.cluster.uplink import Uplink
 from tidegate.flow.balance import Thresholds
 from tidegate.mqtt.packets import Packet, Pingresp, Suback, Subscribe, Unsuback
-from tidegate.mqtt.properties import Property
 from tidegate.mqtt.topics import matches
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class ClusterNode:
         self.links = Links(self)
         self.announcer = Announcer(self)
         self.reporter = Reporter(self)
+        self.farewell = Farewell()
+        self.admission = Admission(self)
         self.handover = Handover(self)
         self._retained = RetainedCopies(self)
         is_head = self.role is Role.HEAD
@@ -97,7 +99,7 @@ class ClusterNode:
         core.index.has_far_groups = self.role is Role.EDGE
         core.retained.watchers.append(self._retained.on_change)
         settings = self.settings
-        if self.role is Role.EDGE and settings.uplink:
+        if self.role is Role.EDGE:
             self.agent = EdgeAgent(
                 core,
                 self.name,
@@ -106,11 +108,16 @@ class ClusterNode:
                 budget=settings.budget,
                 budgets=dict(parse_budgets(settings.budgets)),
             )
-            core.publish_observers = (*core.publish_observers, self.agent)
+        if self.agent is not None and settings.uplink:
             sharing = flow.balance_policy(settings.balance)(Thresholds()).sharing
             self.uplink = Uplink(
                 core, settings.uplink * MBIT, sharing, self.agent.waiting_budget, is_shedding=settings.shed
             )
+
+    def learn(self, correlations: Mapping[tuple[str, str], float]) -> None:
+        """A policy snapshot says which topics burst together."""
+        if self.balancer is not None:
+            self.balancer.history.learn(correlations)
 
     def restored(self) -> None:
         self.handover.restored()
@@ -130,6 +137,7 @@ class ClusterNode:
     async def stop(self) -> None:
         if self.uplink is not None:
             self.uplink.stop()
+        self.farewell.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -137,9 +145,13 @@ class ClusterNode:
 
     def look(self) -> None:
         """Once an interval."""
+        self.links.meter.look(self.settings.interval)
+        for name, link in self.links.statistics().items():
+            self.say(f"links/{name}", link)
         if self.balancer is not None:
             self.balancer.look()
             self.handover.look()
+            self.admission.look()
         for part in (self.takeover, self.failover, self.copier):
             if part is not None:
                 part.look()
@@ -168,6 +180,7 @@ class ClusterNode:
         self.peers[peer.session.client_id] = peer
         peer.unanswered = 0
         peer.lost_at = None
+        self.links.meter.on_link(peer)
         hello = {"name": self.name, "role": self.role.value, "address": self.address(), "boot": self._boot}
         self.send(peer, wire.HELLO, hello)
         if self.copier is not None:
@@ -181,6 +194,7 @@ class ClusterNode:
             if peer.role is Role.EDGE and not is_present:
                 self._newcomers.add(peer.name)
             self.failover.on_link(peer)
+            self.admission.say(peer)
             self.core.spawn(self._retained.send_all(peer))
             self.reporter.say_nodes()
 
@@ -229,17 +243,15 @@ class ClusterNode:
             self._note_budget(self.agent, packet)
         return self.balancer is not None and self.balancer.sends_on(conn, packet)
 
+    def admits(self, session: Session, topic_filter: str, packet: Subscribe) -> bool:
+        return topic_filter.encode() in session.subscriptions or self.admission.admits(topic_filter, packet)
+
     @staticmethod
     def _note_budget(agent: EdgeAgent, packet: Subscribe) -> None:
-        for name, value in packet.properties.get(Property.USER_PROPERTY, ()):
-            if name == BUDGET_PROPERTY:
-                try:
-                    seconds = float(value)
-                except ValueError:
-                    continue
-                if 0.0 < seconds < math.inf:
-                    for each in packet.subscriptions:
-                        agent.ask(each.topic_filter, seconds)
+        seconds = asked_budget(packet)
+        if seconds is not None:
+            for each in packet.subscriptions:
+                agent.ask(each.topic_filter, seconds)
 
     def keeps(self, session: Session, topic_filter: bytes) -> bool:
         return self.handover.keeps(session, topic_filter)
@@ -285,6 +297,9 @@ class ClusterNode:
         if message.topic.startswith(OPERATOR_TOPIC):
             self._operate(message)
             return
+        if message.topic == READY_TOPIC:
+            self.farewell.on_ready(link)
+            return
         if message.topic.startswith(wire.RETAINED):
             if link.session.client_id.startswith(f"{LINK_CLIENT}{Role.HEAD.value}/"):
                 self._retained.keep(message)
@@ -293,7 +308,7 @@ class ClusterNode:
         peer = self.peers.get(link.session.client_id)
         if peer is None:
             return
-        parts = (self.handover, self.takeover, self.failover, self.copier, self.shadows)
+        parts = (self.handover, self.admission, self.takeover, self.failover, self.copier, self.shadows)
         handlers = (getattr(part, f"on_{kind}", None) for part in parts)
         handler = getattr(self, f"_on_{kind}", None) or next(filter(None, handlers), None)
         if handler is None:
@@ -367,6 +382,11 @@ class ClusterNode:
             self.balancer.on_view(peer, value)
         self.reporter.on_state(peer, value)
 
+    def _on_watch(self, peer: Peer, value: dict[str, Any]) -> None:
+        """The head sees that the way from it to here is too small."""
+        if self.agent is not None:
+            self.agent.count_for_a_while()
+
     def _on_nodes(self, peer: Peer, value: dict[str, Any]) -> None:
         self.reporter.on_nodes(value)
 
@@ -401,12 +421,17 @@ class ClusterNode:
             self.copier.open_soon(session)
 
     def statistics(self) -> dict[str, Any]:
+        """May be read by another thread."""
         return ({} if self.balancer is None else self.balancer.statistics()) | {
             "role": self.role.value,
             "moved": self.handover.moved,
+            "came": self.handover.came,
+            "left": self.handover.left,
+            "refused": self.admission.refused,
             "filters": len(self.announcer.interest),
             "links": self.links.statistics(),
             "uplink": {} if self.uplink is None else self.uplink.statistics(),
+            "capacity": {} if self.agent is None else self.agent.statistics(),
             "copies": 0 if self.copier is None else len(self.copier.copies),
             "shadows": 0 if self.shadows is None else len(self.shadows.shadows),
             "taken_over": 0 if self.takeover is None else self.takeover.taken_over,

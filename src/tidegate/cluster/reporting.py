@@ -44,6 +44,8 @@ class Reporter:
             "published": core.counters.publish_received,
             "sent": core.counters.publish_sent,
             "load": core.load()["state"],
+            "sessions_came": node.handover.came,
+            "sessions_left": node.handover.left,
         }
 
     async def run(self) -> None:
@@ -51,6 +53,8 @@ class Reporter:
         while True:
             await asyncio.sleep(node.settings.interval)
             if node.role is Role.EDGE:
+                if node.agent is not None:
+                    node.agent.look(node.settings.interval)
                 for peer in node.peers.values():
                     if peer.is_connected:
                         self._report(peer)
@@ -61,7 +65,7 @@ class Reporter:
     def _report(self, peer: Peer) -> None:
         node = self._node
         state = self.state()
-        if node.agent is not None:
+        if node.agent is not None and node.agent.is_counting:
             self._measure_delays(node.agent, peer)
             state["view"] = plain(node.agent.view(node.settings.interval))
         node.send(peer, wire.STATE, state)

@@ -45,9 +45,12 @@ class ClusterSettings:
         "", "where clients reach this node, as told to those that are sent here; default: its first listener"
     )
     uplink: float = setting(
-        0.0, "edge: Mbit/s towards subscribers; 0: not known, nothing is moved for its sake", minimum=0
+        0.0,
+        "edge: Mbit/s towards subscribers; 0: measured when sockets are backed up, until then it is not known and "
+        "nothing is moved for its sake",
+        minimum=0,
     )
-    downlink: float = setting(0.0, "edge: Mbit/s from the head; 0: not known", minimum=0)
+    downlink: float = setting(0.0, "edge: Mbit/s from the head; 0: as uplink, or measured by the head", minimum=0)
     balance: str = setting("deadline", "when clients are moved to another edge", choices=BALANCE)
     placement: str = setting("spread", "where new subscribers go", choices=PLACEMENT)
     budget: float = setting(
@@ -61,6 +64,11 @@ class ClusterSettings:
     shed: bool = setting(
         True,
         "edge: when the uplink is too small, give up QoS 0 messages that are later than their budget allows",
+    )
+    admission: bool = setting(
+        True,
+        "refuse new subscribers with 0x97 when no edge could keep their budget; an edge whose capacity is not known "
+        "has room",
     )
     replication: Replication = setting(
         Replication.NONE, "none, or standby: a second edge has a copy of every persistent session; needs data"

@@ -16,6 +16,7 @@ class PolicySettings:
     baselines: bool = setting(True, "a snapshot may say what is normal for a publisher that is not known yet")
     limits: bool = setting(False, "a snapshot may set quotas for publishers")
     members: bool = setting(True, "a snapshot may say how fast new members of shared subscriptions are")
+    correlations: bool = setting(True, "head: a snapshot may say which topics burst together")
     limit_floor: float = setting(1.0, "lowest quota it may set, messages per second", minimum=0)
     rate_ceiling: float = setting(
         100_000.0, "highest rate that it may call normal, messages per second; higher ones are lowered to it",

@@ -17,16 +17,18 @@ from tidegate.policy.settings import PolicySettings
 from tidegate.policy.store import PolicyStore
 from tidegate.schema import Manifest
 
+MAX_PAIRS = 200_000  # of topics that burst together; of more the strongest count
 LONGEST_SERVICE = 3_600.0  # seconds; a member that takes longer for a message is out of order
 
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """What a version says about publishers and members."""
+    """What a version says about publishers, members, and topics that burst together."""
 
     manifest: Manifest
     priors: Mapping[str, Prior] = field(default_factory=dict)
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    correlations: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
@@ -49,6 +51,8 @@ def load(store: PolicyStore, version: str, settings: PolicySettings, now: dateti
         snapshot.priors = _priors(store.read(version, "baselines"), version, settings)
     if "members" in manifest.tables and settings.members:
         snapshot.speeds = _speeds(store.read(version, "members"), version)
+    if "correlations" in manifest.tables and settings.correlations:
+        snapshot.correlations = _correlations(store.read(version, "correlations"), version)
     return snapshot
 
 
@@ -78,3 +82,13 @@ def _speeds(data: pa.Table, version: str) -> Speeds:
     keys = pc.binary_join_element_wise(groups, data["client_id"].combine_chunks(), SEPARATOR)
     names, data = sorted_by(keys, data, place)
     return Speeds(Names(names), numbers(data, "service", place, LONGEST_SERVICE))
+
+
+def _correlations(data: pa.Table, version: str) -> dict[tuple[str, str], float]:
+    place = f"{version}, table correlations"
+    if data.num_rows > MAX_PAIRS:
+        data = data.sort_by([("rho", "descending")]).slice(0, MAX_PAIRS)
+    rho = numbers(data, "rho", place, 1.0)
+    return dict(
+        zip(zip(data["topic_a"].to_pylist(), data["topic_b"].to_pylist(), strict=True), rho.tolist(), strict=True)
+    )

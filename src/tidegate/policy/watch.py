@@ -71,6 +71,7 @@ class PolicyWatcher:
                 "version": snapshot.version,
                 "publishers": len(snapshot.priors),
                 "members": len(snapshot.speeds),
+                "correlations": len(snapshot.correlations),
             },
         )
         self._tell(before, snapshot.version, "")

@@ -182,7 +182,7 @@ def test_on_puback_as_a_user_property() -> None:
     client = run(server, take, reports="puback", manual_ack=True)
     assert client.statistics()["reports"] == "puback"
     assert server.connect is not None
-    assert Property.USER_PROPERTY not in server.connect.properties
+    assert NEGOTIATION not in server.connect.properties.get(Property.USER_PROPERTY, ())
     assert not server.pings
     assert server.reports[0].count == 1
     assert all((report.processed or 0) >= (report.count or 0) > 0 for report in server.reports)

@@ -45,6 +45,20 @@ async def test_subscribers_of_one_topic_are_placed_together_and_other_topics_els
         assert places["a"] != places["b"]
 
 
+async def test_they_come_together_also_later_and_on_edges_that_count_nothing() -> None:
+    async with cluster(2, cluster__redirect=True) as nodes:
+        balancer = member(nodes.head).balancer
+        assert balancer is not None
+        for n in range(3):
+            for topic in ("a", "b"):
+                client = await nodes.client(nodes.head, f"{topic}{n}")
+                await client.subscribe(topic)
+                where = _where(nodes, client.client_id)
+                assert where == _where(nodes, f"{topic}0")
+                await wait_until(lambda at=where, name=topic: name in balancer._views[at].bundles)  # type: ignore[misc]
+        assert _where(nodes, "a0") != _where(nodes, "b0")
+
+
 async def test_a_client_that_does_not_follow_is_served_where_it_is() -> None:
     async with cluster(1, cluster__redirect=True) as nodes:
         old = await nodes.client(nodes.head, "old", protocol_version=4)

@@ -129,3 +129,15 @@ def test_a_topic_that_pauses_has_zeros_in_its_history() -> None:
         history.tick({"a": 10.0} | ({"b": 10.0} if second % 2 else {}))
     history.tick({})
     assert history.correlation("a", "b") != 0.0
+
+
+def test_what_is_learnt_counts_until_something_is_measured_and_until_something_newer_is_learnt() -> None:
+    history = RateHistory(window=60, known={("a", "b"): 0.9})
+    for _ in range(10):
+        history.tick({"a": 5.0, "b": 5.0})
+    assert history.correlation("a", "b") == 0.9  # rates that do not vary say nothing
+    history.learn({("a", "b"): 0.75})
+    assert history.correlation("b", "a") == 0.75
+    for second in range(10):
+        history.tick({"a": float(second), "b": -float(second)})
+    assert history.correlation("a", "b") < 0.0

@@ -17,9 +17,13 @@ class RateHistory:
 
     def __init__(self, *, window: int = WINDOW, known: Mapping[tuple[str, str], float] | None = None) -> None:
         self._window = window
-        self._known = dict(known or {})
+        self._known: Mapping[tuple[str, str], float] = known or {}
         self._counts: OrderedDict[str, deque[float]] = OrderedDict()
         self.ticks = 0
+
+    def learn(self, known: Mapping[tuple[str, str], float]) -> None:
+        """A new policy snapshot: what the old one said is forgotten."""
+        self._known = known
 
     def tick(self, counts: Mapping[str, float]) -> None:
         """Messages of each topic in the second that is over; topics that are missing had none."""
@@ -37,21 +41,24 @@ class RateHistory:
             self._counts.popitem(last=False)
 
     def correlation(self, one: str, other: str) -> float:
-        """ρ, -1 to 1; 0 while one of them is unknown or does not vary."""
+        """ρ, -1 to 1; while one of them is not measured or does not vary, what is known, else 0."""
         a, b = self._counts.get(one), self._counts.get(other)
         if a is not None and b is not None:
             count = min(len(a), len(b))
             if count >= 3:
-                return _pearson(list(a)[-count:], list(b)[-count:])
+                measured = _pearson(list(a)[-count:], list(b)[-count:])
+                if measured is not None:
+                    return measured
         return self._known.get((one, other), self._known.get((other, one), 0.0))
 
 
-def _pearson(a: list[float], b: list[float]) -> float:
+def _pearson(a: list[float], b: list[float]) -> float | None:
+    """None if one of them does not vary, which says nothing about the other."""
     count = len(a)
     mean_a, mean_b = sum(a) / count, sum(b) / count
     spread_a = sum((value - mean_a) ** 2 for value in a)
     spread_b = sum((value - mean_b) ** 2 for value in b)
     if spread_a <= 0.0 or spread_b <= 0.0:
-        return 0.0
+        return None
     common = sum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
     return common / sqrt(spread_a * spread_b)

@@ -1,0 +1,98 @@
+"""When no edge has room, new subscribers are refused whose budget could not be kept, and nobody else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.integration.cluster.nodes import Cluster, cluster, member, wait_until
+from tests.integration.cluster.test_placement import _where
+from tidegate.client import Client, SubscribeRefused
+from tidegate.mqtt.codes import ReasonCode
+
+SMALL: dict[str, Any] = {
+    "cluster__uplink": 0.5,
+    "cluster__budgets": ["urgent=1", "full=5", "calm=60"],
+    "cluster__redirect": True,
+    "cluster__shed": False,
+}
+
+
+@asynccontextmanager
+async def _overloaded(edges: int = 1, **settings: Any) -> AsyncIterator[tuple[Cluster, asyncio.Event]]:
+    """A cluster whose first edge is asked for more than its uplink carries, until the event is set."""
+    async with cluster(edges, **SMALL | settings) as nodes:
+        subscriber = await nodes.client(nodes.edges[0], "first")
+        await subscriber.subscribe("full", qos=0, callback=lambda message: None)
+        await nodes.settled()
+        publisher = await nodes.client(nodes.head, "p")
+        is_over = asyncio.Event()
+
+        async def publish() -> None:
+            while not is_over.is_set():
+                await publisher.publish("full", bytes(5_000))  # some 4 Mbit/s
+                await asyncio.sleep(0.01)
+
+        publishing = asyncio.ensure_future(publish())
+        try:
+            yield nodes, is_over
+        finally:
+            is_over.set()
+            await publishing
+
+
+async def _refused(client: Client, topic: str) -> bool:
+    try:
+        await client.subscribe(topic)
+    except SubscribeRefused as error:
+        return set(error.reason_codes) == {ReasonCode.QUOTA_EXCEEDED}
+    await client.unsubscribe(topic)
+    return False
+
+
+async def test_a_subscriber_whose_budget_no_edge_could_keep_is_refused() -> None:
+    async with _overloaded() as (nodes, is_over):
+        head, edge = member(nodes.head), member(nodes.edges[0])
+        await wait_until(lambda: edge.admission.closed < 10.0)
+        at_head = await nodes.client(nodes.head, "h")
+        assert await _refused(at_head, "full")
+        assert _where(nodes, "h") == "h"  # not sent to where it would be refused
+        at_edge = await nodes.client(nodes.edges[0], "e")
+        assert await _refused(at_edge, "calm")  # it would have to wait behind what is more urgent
+        assert head.statistics()["refused"] + edge.statistics()["refused"] == 2
+        # What must be there sooner goes before; groups and $SYS ask for nothing more.
+        assert not await _refused(at_edge, "urgent")
+        assert not await _refused(at_edge, "$share/g/full")
+        assert not await _refused(at_edge, "$SYS/#")
+        await at_edge.subscribe("full", user_properties=(("tidegate-budget", "0.5"),))
+        await at_edge.subscribe("full", qos=1)  # it is subscribed, so it is not new
+        is_over.set()
+        await wait_until(lambda: edge.admission.closed > 60.0)
+        assert not await _refused(await nodes.client(nodes.edges[0], "later"), "calm")
+
+
+async def test_an_edge_that_has_room_takes_them() -> None:
+    async with _overloaded(2) as (nodes, _):
+        balancer = member(nodes.head).balancer
+        assert balancer is not None
+        await wait_until(lambda: "full" in balancer._views["e0"].bundles)
+        await nodes.settled()
+        client = await nodes.client(nodes.head, "c")
+        await client.subscribe("calm")
+        assert _where(nodes, "c") == "e1"
+
+
+@pytest.mark.parametrize("settings", [{"cluster__admission": False}, {"cluster__uplink": 0.0}])
+async def test_nobody_is_refused_where_it_is_off_or_no_capacity_is_known(settings: dict[str, Any]) -> None:
+    async with _overloaded(**settings) as (nodes, _):
+        agent = member(nodes.edges[0]).agent
+        assert agent is not None
+        agent.count_for_a_while()
+        balancer = member(nodes.head).balancer
+        assert balancer is not None
+        await wait_until(lambda: balancer._views["e0"].uplink_bits > 1e6)
+        for node in (nodes.head, nodes.edges[0]):
+            client = await nodes.client(node, f"c-{node.settings.name}")
+            assert not await _refused(client, "calm")
