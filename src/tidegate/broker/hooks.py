@@ -132,6 +132,10 @@ class Cluster(Protocol):
         """
         ...
 
+    def on_ended(self, session: Session) -> None:
+        """A session is about to end, with all it has."""
+        ...
+
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
         """Whether a client that subscribes was sent to another node; if so, its connection is closing."""
         ...

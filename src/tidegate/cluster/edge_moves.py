@@ -81,10 +81,27 @@ class EdgeMoves(Moves):
             session.paused = conn in core.blocked
             session.drain()
             conn.set_reading(True)
+        else:
+            self._expire_later(session)
+
+    def on_ended(self, session: Session) -> None:
+        """A session ends that was on its way to another node: the head hears of it when it asks for the rest."""
+        client = session.client_id
+        if self._frozen.get(client) is session:
+            del self._frozen[client]
+            for subscription in session.subscriptions.values():
+                self._node.forget(subscription)
+            self._erase(client)
+        elif self._cut.get(client) is session:
+            del self._cut[client]
+            self._erase(client)
+            for peer in self._node.peers.values():
+                self._node.send(peer, "lost", {"client": client})
 
     def on_cut(self, peer: Peer, value: dict[str, Any]) -> None:
         session = self._frozen.pop(value["client"], None)
         if session is None:
+            self._node.send(peer, "lost", {"client": value["client"]})
             return
         self._node.core.index.forget_routes()
         for subscription in session.subscriptions.values():
@@ -94,6 +111,8 @@ class EdgeMoves(Moves):
         self._when_loaded((session.client_id,), partial(self._send_tail, peer, session))
 
     def _send_tail(self, peer: Peer, session: Session) -> None:
+        if self._cut.get(session.client_id) is not session:
+            return  # it ended meanwhile
         session.settle_inflight()
         inbound = sorted(session.inbound or ())
         about = transfer.about(session)

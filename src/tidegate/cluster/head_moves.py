@@ -84,10 +84,15 @@ class HeadMoves(Moves):
         move.source = ""
         self._hush(session)
         self._open(move)
+        for subscription in session.subscriptions.values():
+            self._node.forget(subscription)  # it went quietly, and the move wants the same now
         self._node.core.spawn(self._take_local_contents(move, session))
 
     async def _take_local_contents(self, move: Moving, session: Session) -> None:
         await load_all(session)
+        if self._node.core.sessions.get(move.client) is not session:
+            self._abandon(move)
+            return
         move.inbound = sorted(session.inbound or ())
         self._keep_part(move.client, list(transfer.contents(session, self._node.core.now())))
         conn = session.conn
@@ -105,6 +110,19 @@ class HeadMoves(Moves):
             self._node.send(peer, "nothing", {"client": move.client})
         if move.done is not None and not move.done.done():
             move.done.set_result(False)
+
+    def _abandon(self, move: Moving) -> None:
+        """The session ended on its way."""
+        self.end(move)
+        self._give_up(move)
+
+    def on_lost(self, peer: Peer, value: dict[str, Any]) -> None:
+        """The old edge has nothing more of a session that it gave up."""
+        move = self.moving.get(value["client"])
+        if move is not None and move.step == "collect" and move.source == peer.name:
+            if self.owners.get(move.client) == peer.name:
+                del self.owners[move.client]
+            self._abandon(move)
 
     def on_frozen(self, peer: Peer, value: dict[str, Any]) -> None:
         move = self.moving.get(value["client"])

@@ -18,6 +18,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
+from tidegate.broker.handing_on import ESTATE
 from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, ConnectRequest
 from tidegate.broker.index import Route, Subscription
 from tidegate.broker.message import Message
@@ -224,6 +225,11 @@ class ClusterNode:
             return None if is_long else self.handover.refuse(request.client_id)
         return self.handover.claim(request.client_id)
 
+    def on_ended(self, session: Session) -> None:
+        if not session.client_id.startswith(("$", ESTATE)):
+            self.handover.on_ended(session)
+            self._tell_heads("gone", session.client_id)
+
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
         if self.agent is not None:
             self._note_budget(self.agent, packet)
@@ -386,8 +392,6 @@ class ClusterNode:
                     self.send(peer, kind, {"client": client_id})
 
     def on_disconnected(self, client: Connection, reason: CloseReason) -> None:
-        if not client.listener.is_link and client.session.expiry == 0 and reason is not CloseReason.MOVED:
-            self._tell_heads("gone", client.session.client_id)
         if client.listener.is_link:
             self.links.on_lost(client, str(reason))
 

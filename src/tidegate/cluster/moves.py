@@ -92,6 +92,16 @@ class Moves:
         with self._node.quiet():
             for subscription in session.subscriptions.values():
                 core.index.remove(subscription)
+        core.alarms.cancel(session.expiry_alarm)
+        session.expiry_alarm = None
+
+    def _expire_later(self, session: Session) -> None:
+        """Nobody is connected to it: its time runs from now on."""
+        core = self._node.core
+        if session.expiry != NEVER:
+            session.expiry_alarm = core.alarms.at(
+                core.now() + session.expiry, partial(core.expire, session, session.epoch)
+            )
 
     def install(
         self,
@@ -117,10 +127,7 @@ class Moves:
             for number in inbound or ():
                 session.durable.store.received(session, number, True)
             session.durable.store.save_session(session, is_connected=False)
-        if session.expiry != NEVER:
-            session.expiry_alarm = core.alarms.at(
-                core.now() + session.expiry, partial(core.expire, session, session.epoch)
-            )
+        self._expire_later(session)
         return session
 
     def _drop(self, session: Session) -> None:
@@ -133,6 +140,8 @@ class Moves:
         session.subscriptions = {}
         session.load = None
         session.expiry = 0
+        if core.sessions.get(session.client_id) is session:
+            del core.sessions[session.client_id]  # it does not end: it is elsewhere
         core.end_session(session)
 
     def _send_on(self, client: str, address: str) -> None:
