@@ -16,7 +16,7 @@ from uuid import uuid4
 from tidegate.broker import wills
 from tidegate.broker.connection import Connection
 from tidegate.broker.handing_on import help_others
-from tidegate.broker.hooks import LINK_CLIENT, ConnectRequest, Exchange, SessionElsewhere, Verdict
+from tidegate.broker.hooks import LINK_CLIENT, NODE_TOPIC, ConnectRequest, Exchange, SessionElsewhere, Verdict
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
@@ -264,6 +264,8 @@ class Handshake(asyncio.Protocol):
             if will.retain and not features.retain_available:  # [MQTT5-3.2.2-13]
                 return ReasonCode.RETAIN_NOT_SUPPORTED
             if will.topic in ("$SYS", LOAD_TOPIC) or will.topic.startswith(("$SYS/", "$share/")):
+                return ReasonCode.TOPIC_NAME_INVALID
+            if self.core.cluster is not None and will.topic.encode().startswith(NODE_TOPIC):
                 return ReasonCode.TOPIC_NAME_INVALID
         return ReasonCode.SUCCESS
 

@@ -167,6 +167,8 @@ class Cluster(Protocol):
 
 LINK_CLIENT = "$link/"
 """Client identifiers of nodes begin so; on other listeners they are refused."""
+NODE_TOPIC = b"$tide/"
+"""What nodes tell each other and keep for themselves is below this: no client of a cluster sees or changes it."""
 LINK_TOPIC = b"$tide/link/"
 OPERATOR_TOPIC = b"$tide/cluster/"
 """What an operator publishes here, with the right to it, is for the head."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.broker.hooks import NODE_TOPIC
 from tidegate.broker.shared import SharedGroup
 from tidegate.flow import load_report
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_ROUTES = 65_536
 MAX_CACHED_TOPIC = 512  # bytes; longer topics are looked up each time
+UNCACHED = (b"$SYS", NODE_TOPIC)
 LOAD_TOPIC = load_report.LOAD_TOPIC.encode()
 PLUS = b"+"
 HASH = b"#"
@@ -274,8 +276,9 @@ class SubscriptionIndex:
         """The route of a valid topic name; from the cache, or made now."""
         route = self.routes.get(topic)
         if route is None:
-            # A cached route would let clients publish to $SYS, and hand on reports; and the cache is bounded.
-            if topic.startswith(b"$SYS") or topic == LOAD_TOPIC or len(topic) > MAX_CACHED_TOPIC:
+            # A cached route would let clients publish to $SYS, hand on reports and what is for nodes; and the cache
+            # is bounded.
+            if topic.startswith(UNCACHED) or len(topic) > MAX_CACHED_TOPIC:
                 return self._make_route(topic)
             if len(self.routes) >= MAX_ROUTES:
                 self.forget_routes()

@@ -34,7 +34,11 @@ class Takeover:
 
     def restored(self) -> None:
         for message in self._node.core.retained.match(FALLEN + b"#"):
-            self._fallen[message.topic[len(FALLEN) :].decode()] = set(json.loads(message.payload))
+            name = message.topic[len(FALLEN) :].decode()
+            try:
+                self._fallen[name] = {str(client) for client in json.loads(message.payload)}
+            except (ValueError, TypeError):
+                log.exception("list of sessions makes no sense", extra={"node": name})
 
     @property
     def _is_on(self) -> bool:
