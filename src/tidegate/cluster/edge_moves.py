@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.broker.hooks import SessionElsewhere
 from tidegate.broker.session import Session
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import TAIL, Moves, marked
+from tidegate.cluster.moves import CLAIM_TIMEOUT, TAIL, Moves, marked
 from tidegate.cluster.settings import Role
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.cluster")
 
-CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it is told to come again
 LINK_GRACE: Final = (
     5.0  # seconds without a head in which a client that may have a session elsewhere is told to wait
 )
@@ -96,12 +95,13 @@ class EdgeMoves(Moves):
             del self._cut[client]
             self._erase(client)
             for peer in self._node.peers.values():
-                self._node.send(peer, "lost", {"client": client})
+                self._node.send(peer, "lost", {"client": client, "is_here": False})
 
     def on_cut(self, peer: Peer, value: dict[str, Any]) -> None:
         session = self._frozen.pop(value["client"], None)
         if session is None:
-            self._node.send(peer, "lost", {"client": value["client"]})
+            client = value["client"]
+            self._node.send(peer, "lost", {"client": client, "is_here": client in self._node.core.sessions})
             return
         self._node.core.index.forget_routes()
         for subscription in session.subscriptions.values():
@@ -136,7 +136,7 @@ class EdgeMoves(Moves):
             self._leaving[session.client_id] = conn
 
     def on_release(self, peer: Peer, value: dict[str, Any]) -> None:
-        self._send_on(value["client"], value["address"])
+        self._send_on(value["client"], value["address"], is_over=bool(value.get("is_over")))
 
     def on_install(self, peer: Peer, value: dict[str, Any]) -> None:
         client = value["client"]
@@ -153,8 +153,8 @@ class EdgeMoves(Moves):
         self._node.core.index.forget_routes()
         about, inbound = parked["about"], parked["inbound"]
         self._erase(client)
-        session = self.install(about, self._take_parts(client), inbound)
-        self._node.send(peer, "installed", {"client": session.client_id})
+        self.install(about, self._take_parts(client), inbound)
+        self._node.send(peer, "installed", {"client": client})
 
     def on_append(self, peer: Peer, value: dict[str, Any]) -> None:
         core = self._node.core

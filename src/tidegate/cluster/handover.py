@@ -103,6 +103,7 @@ class Handover(HeadMoves, EdgeMoves):
             step=value["step"],
             about=value["about"],
             inbound=value["inbound"],
+            newer=value.get("newer", ""),
             since=core.now(),
             session=core.sessions.get(MOVING + client),
         )

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.broker.hooks import SessionElsewhere
 from tidegate.broker.index import Subscription
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import MOVING, TAIL, Moves, load_all, marked
+from tidegate.cluster.moves import CLAIM_TIMEOUT, MOVING, TAIL, Moves, load_all, marked
 
 if TYPE_CHECKING:
     from tidegate.cluster.membership import ClusterNode, Peer
 
 log = logging.getLogger("tidegate.cluster")
 
+BEFORE_TAIL: Final = ("freeze", "collect")  # steps of a move in which the old edge has the session
 AT_TARGET: Final = ("install", "installed")  # steps in which the session is at its new node
 OWNER_TIMEOUT: Final = (
     30.0  # seconds an edge may be away before its sessions are given up for clients that ask
@@ -40,6 +43,13 @@ class Moving:
     about: dict[str, Any] = field(default_factory=dict)
     inbound: list[int] = field(default_factory=list)
     done: asyncio.Future[bool] | None = None
+    newer: str = ""  # node where the client began anew meanwhile: nobody needs what is on its way
+
+    def is_begun_at(self, name: str) -> bool:
+        """Whether a session that a node has now is another one than that which is on its way."""
+        if name == self.target:
+            return self.step != "installed"
+        return name != self.source or self.step not in BEFORE_TAIL
 
 
 class HeadMoves(Moves):
@@ -50,10 +60,11 @@ class HeadMoves(Moves):
         self.owners: dict[str, str] = {}
         self.moving: dict[str, Moving] = {}
         self.moved = 0
+        self._named: dict[str, set[str]] = {}  # by edge: what it has named so far of its sessions
         self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
 
     def move(self, client: str, target: str) -> asyncio.Future[bool]:
-        """Move a session to an edge; the result is whether there was one. One move a client at a time."""
+        """Move a session to an edge, or to this head; the result is whether there was one. One move a client at a time."""
         loop = self._node.core.loop
         known = self.moving.get(client)
         if known is not None:
@@ -67,6 +78,8 @@ class HeadMoves(Moves):
         self.moving[client] = move
         aim = self._peer(target)
         move.address = aim.address if aim is not None else ""
+        if target == self._node.name:
+            move.address = self._node.address()
         peer = self._peer(move.source)
         local = self._node.core.sessions.get(client)
         if peer is not None and move.source != target:
@@ -93,6 +106,10 @@ class HeadMoves(Moves):
         if self._node.core.sessions.get(move.client) is not session:
             self._abandon(move)
             return
+        if move.newer:
+            self._drop(session)
+            self._abandon(move)
+            return
         move.inbound = sorted(session.inbound or ())
         self._keep_part(move.client, list(transfer.contents(session, self._node.core.now())))
         conn = session.conn
@@ -112,15 +129,16 @@ class HeadMoves(Moves):
             move.done.set_result(False)
 
     def _abandon(self, move: Moving) -> None:
-        """The session ended on its way."""
+        """The session ended on its way, or its client has another now."""
         self.end(move)
         self._give_up(move)
+        self._release(move, "")
 
     def on_lost(self, peer: Peer, value: dict[str, Any]) -> None:
         """The old edge has nothing more of a session that it gave up."""
         move = self.moving.get(value["client"])
         if move is not None and move.step == "collect" and move.source == peer.name:
-            if self.owners.get(move.client) == peer.name:
+            if not value["is_here"] and self.owners.get(move.client) == peer.name:
                 del self.owners[move.client]
             self._abandon(move)
 
@@ -131,8 +149,13 @@ class HeadMoves(Moves):
                 self._node.send(peer, "thaw", {"client": value["client"]})
             return
         if value.get("is_gone"):
-            self.owners.pop(move.client, None)
+            if self.owners.get(move.client) == peer.name:
+                del self.owners[move.client]
             self._give_up(move)
+            return
+        if move.newer:
+            self._node.send(peer, "drop", {"client": move.client})
+            self._abandon(move)
             return
         move.about = value["about"]
         self._open(move)
@@ -208,14 +231,23 @@ class HeadMoves(Moves):
 
     def _complete(self, move: Moving) -> None:
         """Everything is here: on to B."""
+        if move.newer:
+            self._abandon(move)
+            return
         move.step = "complete"
         self.note(move)
         self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move))
 
     def _push(self, move: Moving) -> None:
         session = move.session
-        peer = self._peer(move.target)
         assert session is not None
+        if move.newer:
+            self._abandon(move)
+            return
+        if move.target == self._node.name:
+            self._arrive(move, session)
+            return
+        peer = self._peer(move.target)
         if peer is None:
             log.error("no such node to move a session to", extra={"node": move.target, "client": move.client})
             return
@@ -236,6 +268,29 @@ class HeadMoves(Moves):
         move.step = "install"
         self.note(move)
         core.index.forget_routes()
+
+    def _arrive(self, move: Moving, collected: Session) -> None:
+        """The session is for a client of this head."""
+        core = self._node.core
+        rows = [*self._take_parts(move.client), *transfer.contents(collected, core.now())]
+        core.end_session(collected)
+        self.install(move.about, rows, move.inbound)
+        del self.moving[move.client]
+        self._erase(move.client)
+        self.owners.pop(move.client, None)
+        self.moved += 1
+        self._release(move, move.address)
+        if move.done is not None and not move.done.done():
+            move.done.set_result(True)
+
+    def _release(self, move: Moving, address: str) -> None:
+        """The client, if the old node has it still, goes to the new one; without address it has another session."""
+        source = self._peer(move.source)
+        if source is not None:
+            value = {"client": move.client, "address": address, "is_over": bool(move.newer)}
+            self._node.send(source, "release", value)
+        else:
+            self._send_on(move.client, address, is_over=bool(move.newer))
 
     def _pledge(self, link: Session, name: bytes, subscription: Subscription) -> None:
         """B's link gets what the session wants, before B has asked for it."""
@@ -267,7 +322,7 @@ class HeadMoves(Moves):
         core = self._node.core
         assert move.session is not None
         del self.moving[move.client]
-        rows = list(transfer.contents(move.session, core.now()))
+        rows = [] if move.newer else list(transfer.contents(move.session, core.now()))
         for part, is_last in marked(transfer.parts(iter(rows))):
             self._node.send(peer, "append", {"client": move.client, "rows": part, "is_last": is_last})
         for name in list(move.session.subscriptions):
@@ -279,14 +334,12 @@ class HeadMoves(Moves):
         core.end_session(move.session)
         self._erase(move.client)
         core.index.forget_routes()
-        self.owners[move.client] = peer.name
         self.moved += 1
-        source = self._peer(move.source)
-        address = peer.address or (move.address if peer.name == move.target else "")
-        if source is not None:
-            self._node.send(source, "release", {"client": move.client, "address": address})
-        elif move.client in self._leaving:
-            self._send_on(move.client, address)
+        if not move.newer:
+            self.owners[move.client] = peer.name
+        elif move.newer != peer.name:
+            self._node.send(peer, "drop", {"client": move.client})
+        self._release(move, peer.address or (move.address if peer.name == move.target else ""))
         if move.done is not None and not move.done.done():
             move.done.set_result(True)
 
@@ -307,27 +360,68 @@ class HeadMoves(Moves):
             return
         self.move(client, peer.name)
 
+    async def fetch(self, client: str) -> None:
+        """Get a session here, for a client that cannot be sent to where it is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLAIM_TIMEOUT):
+                await asyncio.shield(self.move(client, self._node.name))
+        if client in self.moving or client in self.owners:
+            raise SessionElsewhere(client)
+
     def on_sessions(self, peer: Peer, value: dict[str, Any]) -> None:
+        """An edge whose link opened names what it has; what went on elsewhere meanwhile it gives up."""
         takeover = self._node.takeover
+        named = self._named.setdefault(peer.name, set())
+        named.update(value["clients"])
         for client in value["clients"]:
-            if takeover is not None and takeover.is_stale(peer, client):
+            move = self.moving.get(client)
+            is_part = move is not None and peer.name in (move.source, move.target)
+            if (takeover is not None and takeover.is_stale(peer, client)) or (
+                not is_part and self._is_elsewhere(client, peer)
+            ):
                 self._node.send(peer, "drop", {"client": client})
-            elif client not in self.moving:
-                self.owners[client] = peer.name
-        if takeover is not None and value.get("is_last"):
+            elif move is None or move.is_begun_at(peer.name):
+                self._began(client, peer.name)
+        if not value.get("is_last"):
+            return
+        for client in [client for client, owner in self.owners.items() if owner == peer.name]:
+            is_coming = client in self.moving or (takeover is not None and takeover.is_adopted(client))
+            if client not in named and not is_coming:
+                del self.owners[client]
+        del self._named[peer.name]
+        if takeover is not None:
             takeover.on_back(peer)
+
+    def _is_elsewhere(self, client: str, peer: Peer) -> bool:
+        owner = self.owners.get(client, peer.name)
+        is_others = owner != peer.name and self._peer(owner) is not None
+        return is_others or client in self._node.core.sessions or client in self.moving
 
     def on_here(self, peer: Peer, value: dict[str, Any]) -> None:
         """A client connected at an edge. Another that had its session ends it: the client began anew."""
         client = value["client"]
-        before = self.owners.get(client)
-        self.owners[client] = peer.name
-        other = self._peer(before) if before not in (None, peer.name) else None
-        if other is not None and client not in self.moving:
-            self._node.send(other, "drop", {"client": client})
+        self._began(client, peer.name)
         local = self._node.core.sessions.get(client)
         if local is not None:
             self._end(local)
+
+    def here(self, client: str) -> None:
+        """A client connected at this head."""
+        self._began(client, self._node.name)
+        self.owners.pop(client, None)
+
+    def _began(self, client: str, name: str) -> None:
+        """A node has the session of a client from now on; who had another ends it, at once or when its move is over."""
+        before = self.owners.get(client, "")
+        self.owners[client] = name
+        move = self.moving.get(client)
+        is_moving = move is not None and before in (move.source, move.target) and before != move.newer
+        if move is not None and move.is_begun_at(name):
+            move.newer = name
+            self.note(move)
+        other = self._peer(before)
+        if other is not None and before != name and not is_moving:
+            self._node.send(other, "drop", {"client": client})
 
     def on_gone(self, peer: Peer, value: dict[str, Any]) -> None:
         if self.owners.get(value["client"]) == peer.name:
@@ -344,6 +438,7 @@ class HeadMoves(Moves):
                 "address": move.address,
                 "about": move.about,
                 "inbound": move.inbound,
+                "newer": move.newer,
             },
         )
 

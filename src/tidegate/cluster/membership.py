@@ -217,10 +217,12 @@ class ClusterNode:
             return None
         if self.role is Role.HEAD:
             peer = self.named(self.handover.owners.get(request.client_id, ""))
-            if peer is None or request.version < 5:
+            if peer is None:
                 return None
             if peer.is_connected:
-                return peer.address or None
+                # Who cannot be told where to go gets its session here.
+                to = peer.address if request.version == 5 else ""
+                return to or self.handover.fetch(request.client_id)
             is_long = self.core.now() - (peer.lost_at or 0.0) > OWNER_TIMEOUT
             return None if is_long else self.handover.refuse(request.client_id)
         return self.handover.claim(request.client_id)
@@ -383,7 +385,7 @@ class ClusterNode:
             return
         self._tell_heads("here", client.session.client_id)
         if self.role is Role.HEAD:
-            self.handover.owners.pop(client.session.client_id, None)
+            self.handover.here(client.session.client_id)
 
     def _tell_heads(self, kind: str, client_id: str) -> None:
         if self.role is Role.EDGE:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOVING: Final = "$move/"  # client identifier, at the head, of a session on its way: what is collected for it
 TAIL: Final = "$tail/"  # the same, at the head and at B, for parts of what it had
+CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it is told to come again
 RECORD: Final = b"$tide/move/"  # what is under way, by client
 
 
@@ -110,8 +111,14 @@ class Moves:
         inbound: list[int] | None = None,
         next_seq: int = 1,
     ) -> Session:
-        """A session as another node had it, with what waits in it; nobody is connected to it yet."""
+        """A session as another node had it, with what waits in it; nobody is connected to it yet.
+
+        A client that began anew here has its new session, and what it left behind is nobody's.
+        """
         core = self._node.core
+        known = core.sessions.get(about["client"])
+        if known is not None and known.epoch:
+            return known
         session, _ = core.open_session(about["client"], clean_start=True)
         session.user = about["user"]
         session.expiry = about["expiry"]
@@ -144,11 +151,14 @@ class Moves:
             del core.sessions[session.client_id]  # it does not end: it is elsewhere
         core.end_session(session)
 
-    def _send_on(self, client: str, address: str) -> None:
+    def _send_on(self, client: str, address: str, is_over: bool = False) -> None:
+        """Tell a client where its session is now; `is_over`: it began anew elsewhere, on another connection."""
         conn = self._leaving.pop(client, None)
         if conn is not None and not conn.is_closing:
             conn.session.paused = False
-            if address:
+            if is_over:
+                conn.close(CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER)
+            elif address:
                 properties: Properties = {Property.SERVER_REFERENCE: address}
                 conn.close(CloseReason.MOVED, ReasonCode.USE_ANOTHER_SERVER, properties=properties)
             else:  # nobody knows where it is now: whoever it asks next does

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.broker.hooks import LINK_TOPIC
 from tidegate.broker.message import Message
 from tidegate.cluster import transfer
-from tidegate.cluster.head_moves import AT_TARGET, Moving
+from tidegate.cluster.head_moves import AT_TARGET, BEFORE_TAIL, Moving
 from tidegate.cluster.settings import Replication, Role
 
 if TYPE_CHECKING:
@@ -162,13 +162,14 @@ class Takeover:
         """Whether an edge that is back has a session which went on elsewhere meanwhile."""
         return client in self._fallen.get(peer.name, ())
 
+    def is_adopted(self, client: str) -> bool:
+        """Whether it is with a standby, or about to be."""
+        return any(client in clients for clients in self._fallen.values())
+
     def on_back(self, peer: Peer) -> None:
         """It has named its sessions."""
         if self._fallen.pop(peer.name, None) is not None:
             self._node.core.retained.remove(FALLEN + peer.name.encode())
-
-
-BEFORE_TAIL: Final = ("freeze", "collect")  # steps of a move in which the old edge has the session
 
 
 def next_in_ring(name: str, names: list[str]) -> str:
