@@ -492,7 +492,7 @@ class Session:
         The session stays `paused` until nothing older waits, so that nothing newer overtakes.
         """
         conn = self.conn
-        if conn is None:
+        if conn is None or conn.is_hushed:
             return
         self.deaf = False
         backlog = self.backlog

@@ -74,12 +74,8 @@ class EdgeMoves(Moves):
         with self._node.quiet():
             for subscription in session.subscriptions.values():
                 core.index.add(subscription)
-        conn = session.conn
-        if conn is not None:
-            session.quota = core.limits.max_inflight
-            session.paused = conn in core.blocked
-            session.drain()
-            conn.set_reading(True)
+        if session.conn is not None:
+            session.conn.unhush()
         else:
             self._expire_later(session)
 

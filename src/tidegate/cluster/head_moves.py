@@ -64,7 +64,10 @@ class HeadMoves(Moves):
         self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
 
     def move(self, client: str, target: str) -> asyncio.Future[bool]:
-        """Move a session to an edge, or to this head; the result is whether there was one. One move a client at a time."""
+        """Move a session to an edge, or to this head: one move a client at a time.
+
+        The result is whether there was a session.
+        """
         loop = self._node.core.loop
         known = self.moving.get(client)
         if known is not None:

@@ -84,12 +84,8 @@ class Moves:
     def _hush(self, session: Session) -> None:
         """Nothing more is sent to it or read from it, and only we add to it."""
         core = self._node.core
-        conn = session.conn
-        if conn is not None:
-            conn.set_reading(False)
-            core.write()
-            session.paused = True
-            session.quota = 0  # a socket that takes more again must not start anything
+        if session.conn is not None:
+            session.conn.hush()
         with self._node.quiet():
             for subscription in session.subscriptions.values():
                 core.index.remove(subscription)
