@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
 from tidegate.broker.lanes import PART
+from tidegate.broker.listener import link_packet
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.mqtt.codes import LEGAL, ReasonCode
@@ -129,7 +130,7 @@ class Connection(asyncio.Protocol):
         # What CONNACK promised; a change of limits does not take it back.
         self.max_packet_in = core.limits.max_packet_size
         if listener.is_link:
-            self.max_packet_in = 2 * self.max_packet_in + 65_536  # a message may travel in Base64
+            self.max_packet_in = link_packet(core.limits)
         self.receive_maximum = core.limits.receive_maximum
         self.since = self.last_seen = core.now()
         self.routes: dict[bytes, Route] = (

@@ -494,7 +494,7 @@ class Handshake(asyncio.Protocol):
             conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
         if conn.receive_maximum < 65_535:
             reply[Property.RECEIVE_MAXIMUM] = conn.receive_maximum
-        reply[Property.MAXIMUM_PACKET_SIZE] = limits.max_packet_size
+        reply[Property.MAXIMUM_PACKET_SIZE] = conn.max_packet_in
         if limits.max_topic_alias:
             reply[Property.TOPIC_ALIAS_MAXIMUM] = limits.max_topic_alias
         if features.maximum_qos < 2:
@@ -518,6 +518,8 @@ class Handshake(asyncio.Protocol):
             if verdict.data is not None:
                 reply[Property.AUTHENTICATION_DATA] = verdict.data
         conn.max_packet_out = asked.get(Property.MAXIMUM_PACKET_SIZE, 0)
+        if self.listener.is_link and conn.max_packet_out >= conn.max_packet_in:
+            conn.max_packet_out = 0  # no need to look at each
         conn.alias_max_out = min(asked.get(Property.TOPIC_ALIAS_MAXIMUM, 0), limits.max_topic_alias)
         conn.problem_information = bool(asked.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
         return reply

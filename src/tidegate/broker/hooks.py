@@ -170,6 +170,8 @@ LINK_CLIENT = "$link/"
 NODE_TOPIC = b"$tide/"
 """What nodes tell each other and keep for themselves is below this: no client of a cluster sees or changes it."""
 LINK_TOPIC = b"$tide/link/"
+LINK_RETAINED = LINK_TOPIC + b"retained/"
+"""Retained messages for another node; all else below `LINK_TOPIC` must arrive."""
 OPERATOR_TOPIC = b"$tide/cluster/"
 """What an operator publishes here, with the right to it, is for the head."""
 

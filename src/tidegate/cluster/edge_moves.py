@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.broker.hooks import SessionElsewhere
 from tidegate.broker.session import Session
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import CLAIM_TIMEOUT, TAIL, Moves, marked
+from tidegate.cluster.moves import CLAIM_TIMEOUT, TAIL, Moves
 from tidegate.cluster.settings import Role
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ log = logging.getLogger("tidegate.cluster")
 LINK_GRACE: Final = (
     5.0  # seconds without a head in which a client that may have a session elsewhere is told to wait
 )
-LISTED: Final = 5_000  # sessions named in one message
 
 
 class EdgeMoves(Moves):
@@ -112,7 +111,7 @@ class EdgeMoves(Moves):
         session.settle_inflight()
         inbound = sorted(session.inbound or ())
         about = transfer.about(session)
-        for part, is_last in marked(transfer.parts(transfer.contents(session, self._node.core.now()))):
+        for part, is_last in transfer.marked(transfer.parts(transfer.contents(session, self._node.core.now()))):
             self._node.send(
                 peer,
                 "tail",
@@ -205,9 +204,8 @@ class EdgeMoves(Moves):
             for name, session in self._node.core.sessions.items()
             if not name.startswith("$") and (session.expiry or session.conn is not None)
         ]
-        for at in range(0, max(1, len(names)), LISTED):
-            content = {"clients": names[at : at + LISTED], "is_last": at + LISTED >= len(names)}
-            self._node.send(peer, "sessions", content)
+        for part, is_last in transfer.name_parts(names):
+            self._node.send(peer, "sessions", {"clients": part, "is_last": is_last})
         if self._is_first_link:
             self._is_first_link = False
             self._go_on(peer)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.cluster import transfer
 from tidegate.cluster.head_moves import AT_TARGET, Moving
-from tidegate.cluster.moves import MOVING, TAIL, Moves, load_all, marked
+from tidegate.cluster.moves import MOVING, TAIL, Moves, load_all
 from tidegate.cluster.settings import Role
 from tidegate.mqtt.topics import matches
 
@@ -125,7 +125,7 @@ class Failover(Moves):
         rows = [
             transfer.row(0, delivery, now) for delivery in transfer.deliveries(edge.session) if delivery[1]
         ]
-        for part, _ in marked(transfer.parts(iter(rows))):
+        for part, _ in transfer.marked(transfer.parts(iter(rows))):
             if part:
                 node.send(head, "inherit", {"edge": edge.name, "rows": part})
         # In the same turn as the last part: one commit.
@@ -156,7 +156,7 @@ class Failover(Moves):
             rows += transfer.contents(move.session, now)
         rows = [[0, *row[1:]] for row in rows if row[1] != transfer.RELEASE]
         about = move.about if move.step == "complete" else {}
-        for part, _ in marked(transfer.parts(iter(rows))):
+        for part, _ in transfer.marked(transfer.parts(iter(rows))):
             node.send(head, "stray", {"client": move.client, "rows": part, "about": about})
             about = {}
         node.handover.end(move)

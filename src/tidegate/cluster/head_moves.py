@@ -13,7 +13,7 @@ from tidegate.broker.hooks import SessionElsewhere
 from tidegate.broker.index import Subscription
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import CLAIM_TIMEOUT, MOVING, TAIL, Moves, load_all, marked
+from tidegate.cluster.moves import CLAIM_TIMEOUT, MOVING, TAIL, Moves, load_all
 
 if TYPE_CHECKING:
     from tidegate.cluster.membership import ClusterNode, Peer
@@ -257,7 +257,7 @@ class HeadMoves(Moves):
         core = self._node.core
         rows = [*self._take_parts(move.client), *transfer.contents(session, core.now())]
         transfer.empty(session)
-        for part, is_last in marked(transfer.parts(iter(rows))):
+        for part, is_last in transfer.marked(transfer.parts(iter(rows))):
             content = {"client": move.client, "rows": part, "is_last": is_last}
             if is_last:
                 content |= {"about": move.about, "inbound": move.inbound}
@@ -326,7 +326,7 @@ class HeadMoves(Moves):
         assert move.session is not None
         del self.moving[move.client]
         rows = [] if move.newer else list(transfer.contents(move.session, core.now()))
-        for part, is_last in marked(transfer.parts(iter(rows))):
+        for part, is_last in transfer.marked(transfer.parts(iter(rows))):
             self._node.send(peer, "append", {"client": move.client, "rows": part, "is_last": is_last})
         for name in list(move.session.subscriptions):
             key = (peer.session.client_id, name)

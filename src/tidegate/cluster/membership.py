@@ -24,7 +24,7 @@ from tidegate.broker.index import Route, Subscription
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import Session
-from tidegate.cluster import wire
+from tidegate.cluster import transfer, wire
 from tidegate.cluster.agent import BUDGET_PROPERTY, MBIT, EdgeAgent
 from tidegate.cluster.announcing import Announcer
 from tidegate.cluster.balancer import Balancer
@@ -342,8 +342,10 @@ class ClusterNode:
                 continue
             wanted.append((session.queued_messages, client_id, topic or filters[0]))
         wanted.sort()
-        clients = [[client_id, name] for _, client_id, name in wanted[:limit]]
-        self.send(peer, "picked", {"id": value.get("id"), "clients": clients, "stay": stay})
+        rows = ([client_id, name] for _, client_id, name in wanted[:limit])
+        for part, is_last in transfer.marked(transfer.parts(rows)):
+            content = {"id": value.get("id"), "clients": part, "stay": stay, "is_last": is_last}
+            self.send(peer, "picked", content)
 
     def _on_picked(self, peer: Peer, value: dict[str, Any]) -> None:
         if self.balancer is not None:
@@ -357,8 +359,8 @@ class ClusterNode:
             self.takeover.on_boot(peer, str(value.get("boot", "")))
 
     def _on_filters(self, peer: Peer, value: dict[str, Any]) -> None:
-        self.announcer.forget(peer.session, {str(name).encode() for name in value.get("filters", ())})
-        if self.failover is not None and peer.name in self._newcomers:
+        is_all = self.announcer.on_filters(peer.session, value)
+        if is_all and self.failover is not None and peer.name in self._newcomers:
             self._newcomers.discard(peer.name)
             self.failover.on_newcomer(peer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -193,12 +193,3 @@ async def load_all(session: Session) -> None:
             durable.tail_bytes -= size
             durable.tail_after = delivery[4]
     session.settle_inflight()
-
-
-def marked(parts: Iterator[list[list[Any]]]) -> Iterator[tuple[list[list[Any]], bool]]:
-    """Each part, and whether it is the last."""
-    before = next(parts)
-    for part in parts:
-        yield before, False
-        before = part
-    yield before, True

@@ -30,6 +30,7 @@ class Takeover:
         self.standbys: dict[str, str] = {}
         self._boots: dict[str, str] = {}
         self._fallen: dict[str, set[str]] = {}
+        self._adopted: dict[str, set[str]] = {}  # by fallen edge: what its standby has named so far
         self.taken_over = 0
 
     def restored(self) -> None:
@@ -117,7 +118,8 @@ class Takeover:
         coming = [
             move.client for move in handover.moving.values() if move.target == name and move.step in AT_TARGET
         ]
-        node.send(standby, "adopt", {"owner": name, "clients": clients + coming})
+        for part, is_last in transfer.name_parts(clients + coming):
+            node.send(standby, "adopt", {"owner": name, "clients": part, "is_last": is_last})
         self._fallen[name] = set(clients + coming)
         self._keep_fallen(name)
         for delivery in transfer.deliveries(fallen.session):
@@ -143,16 +145,18 @@ class Takeover:
     def on_adopted(self, peer: Peer, value: dict[str, Any]) -> None:
         """The standby has these sessions now."""
         handover = self._node.handover
+        adopted = self._adopted.setdefault(value["owner"], set())
+        adopted.update(value["clients"])
         for client in value["clients"]:
             handover.owners[client] = peer.name
             move = handover.moving.get(client)
             if move is not None and move.step in AT_TARGET and move.target == peer.name:
                 handover.installed_otherwise(move, peer)
-        for client, owner in list(handover.owners.items()):
-            if owner == peer.name and client in self._fallen.get(value["owner"], set()) - set(
-                value["clients"]
-            ):
-                del handover.owners[client]  # there was no copy of it yet
+        if value["is_last"]:
+            del self._adopted[value["owner"]]
+            for client in self._fallen.get(value["owner"], set()) - adopted:
+                if handover.owners.get(client) == peer.name:
+                    del handover.owners[client]  # there was no copy of it yet
 
     def _keep_fallen(self, name: str) -> None:
         payload = json.dumps(sorted(self._fallen[name])).encode()

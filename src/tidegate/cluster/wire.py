@@ -6,13 +6,13 @@ import hmac
 import json
 from typing import Any, Final
 
-from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC, ConnectRequest, Verdict
+from tidegate.broker.hooks import LINK_CLIENT, LINK_RETAINED, LINK_TOPIC, ConnectRequest, Verdict
 from tidegate.broker.message import Message
 from tidegate.cluster.settings import Role
 from tidegate.mqtt.codes import ReasonCode
 
 LINK_USER: Final = "$link"
-RETAINED: Final = LINK_TOPIC + b"retained/"  # then QoS, "/", topic
+RETAINED: Final = LINK_RETAINED  # then QoS, "/", topic
 HELLO: Final = "hello"  # who I am and where clients reach me
 FILTERS: Final = "filters"  # all that I subscribe to, so that what is gone is forgotten
 STATE: Final = "state"  # my load
