@@ -152,7 +152,7 @@ class Cluster(Protocol):
         """Who gets a message that came from another node."""
         ...
 
-    def group_route(self, link: Connection, identifier: int) -> Route:
+    def group_route(self, link: Connection, identifier: int, topic: bytes) -> Route:
         """Who gets a message that another node chose us for, as a member of a shared subscription."""
         ...
 

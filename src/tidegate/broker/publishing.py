@@ -105,7 +105,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         route = resolve(conn, topic)
     if not is_raw and conn.group_tag:
         assert core.cluster is not None
-        route = core.cluster.group_route(conn, conn.group_tag)
+        route = core.cluster.group_route(conn, conn.group_tag, topic)
         conn.group_tag = 0
     if first & 1 and not core.features.retain_available:
         raise RetainNotSupported("retained messages are not offered")

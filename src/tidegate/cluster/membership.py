@@ -266,10 +266,10 @@ class ClusterNode:
         # A message that another head sent is for our groups as well only if that head has none: it chose already.
         return Route(targets, () if is_from_head else whole.shared)
 
-    def group_route(self, link: Connection, identifier: int) -> Route:
+    def group_route(self, link: Connection, identifier: int, topic: bytes) -> Route:
         key = self.announcer.interest.group(identifier)
         group = None if key is None else self.core.index.groups.get(key)
-        if group is None:
+        if group is None or not matches(group.topic_filter.decode(), topic.decode()):
             return Route([], ())
         if self.role is Role.HEAD:  # another head chose us: one of our side gets it
             heads = f"{LINK_CLIENT}head/"

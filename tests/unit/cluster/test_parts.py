@@ -65,6 +65,26 @@ def test_filters_go_in_few_packets_and_groups_with_an_identifier_each() -> None:
             assert (each.qos, each.retain_as_published, each.retain_handling) == (2, True, 2)
 
 
+def test_a_group_has_the_same_identifier_after_a_restart_and_none_when_it_is_empty() -> None:
+    keys = [("g", b"a"), ("h", b"a"), ("g", b"b/#")]
+    one, other = Interest(), Interest()
+    for key in keys:
+        one.note(_subscription(key[1], key[0]), True)
+    assert [one.identifier(key) for key in keys] == [other.identifier(key) for key in reversed(keys)][::-1]
+    identifier = one.identifier(keys[0])
+    one.note(_subscription(b"a", "g"), False)
+    assert one.group(identifier) is None
+    assert one.identifier(keys[0]) == identifier
+
+
+def test_groups_whose_identifiers_would_be_the_same_have_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.cluster.interest.MAX_IDENTIFIER", 3)
+    interest = Interest()
+    keys = [("g", b"%d" % n) for n in range(3)]
+    assert sorted(interest.identifier(key) for key in keys) == [1, 2, 3]
+    assert [interest.group(interest.identifier(key)) for key in keys] == keys
+
+
 def test_what_begins_with_a_dollar_is_each_nodes_own() -> None:
     assert not is_shared_with_others(b"$SYS/#")
     assert is_shared_with_others(b"#")
