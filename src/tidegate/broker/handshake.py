@@ -16,12 +16,21 @@ from uuid import uuid4
 from tidegate.broker import wills
 from tidegate.broker.connection import Connection
 from tidegate.broker.handing_on import help_others
-from tidegate.broker.hooks import LINK_CLIENT, NODE_TOPIC, ConnectRequest, Exchange, SessionElsewhere, Verdict
+from tidegate.broker.hooks import (
+    LINK_CLIENT,
+    NODE_TOPIC,
+    ConnectRequest,
+    Exchange,
+    ForeignSession,
+    SessionElsewhere,
+    Verdict,
+)
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
+from tidegate.errors import TidegateError
 from tidegate.flow.admission import Admission
 from tidegate.flow.load_report import LOAD_TOPIC, NEGOTIATION
 from tidegate.mqtt.codes import PacketType, ReasonCode
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.broker")
 
+FOREIGN = "this client identifier belongs to another user"
 REFUSAL_JITTER = 2.0  # seconds
 
 
@@ -383,12 +393,10 @@ class Handshake(asyncio.Protocol):
             return
         known = core.sessions.get(client_id)
         if known is not None and known.user is not None and known.user != verdict.user:
-            self._refuse(
-                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier belongs to another user"
-            )
+            self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
             return
         if core.cluster is not None and not self.listener.is_link and not is_prepared:
-            first = core.cluster.prepare(self._request(connect), connect.clean_start, known)
+            first = core.cluster.prepare(self._request(connect), connect.clean_start, known, verdict.user)
             if isinstance(first, str):
                 self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", first)
                 return
@@ -458,14 +466,16 @@ class Handshake(asyncio.Protocol):
 
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
-        is_elsewhere = False
+        obstacle: TidegateError | None = None
         try:
             await first
-        except SessionElsewhere:
-            is_elsewhere = True
+        except (SessionElsewhere, ForeignSession) as error:
+            obstacle = error
         self._authenticating = False
         self._task = None
-        if is_elsewhere:
+        if isinstance(obstacle, ForeignSession):
+            self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+        elif obstacle is not None:
             self._refuse(ReasonCode.SERVER_BUSY, "the session is with a node that does not answer")
         elif self.transport is not None and not self.transport.is_closing():
             self._accept(verdict, is_prepared=True)

@@ -116,6 +116,10 @@ class SessionElsewhere(TidegateError):
     """Another node has the client's session and cannot hand it over now; the client shall come again."""
 
 
+class ForeignSession(TidegateError):
+    """Another node has a session of that name, and it belongs to another user."""
+
+
 class Cluster(Protocol):
     """What a node that is part of a cluster does otherwise; asked on routes that are made, never per message."""
 
@@ -124,11 +128,12 @@ class Cluster(Protocol):
         ...
 
     def prepare(
-        self, request: ConnectRequest, clean_start: bool, session: Session | None
+        self, request: ConnectRequest, clean_start: bool, session: Session | None, user: str | None
     ) -> str | Awaitable[None] | None:
         """A client is to be let in: None if it is served here at once, or what to wait for before.
 
-        Text is the Server Reference of the node where it belongs. What is waited for may raise `SessionElsewhere`.
+        Text is the Server Reference of the node where it belongs. What is waited for may raise `SessionElsewhere` or
+        `ForeignSession`.
         """
         ...
 

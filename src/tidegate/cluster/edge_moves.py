@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.broker.hooks import SessionElsewhere
+from tidegate.broker.hooks import ForeignSession, SessionElsewhere
 from tidegate.broker.session import Session
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import CLAIM_TIMEOUT, TAIL, Moves
+from tidegate.cluster.moves import CLAIM_TIMEOUT, TAIL, Moves, is_foreign
 from tidegate.cluster.settings import Role
 
 if TYPE_CHECKING:
@@ -44,14 +44,18 @@ class EdgeMoves(Moves):
             shadows.when_adopted(client, act)
 
     def on_freeze(self, peer: Peer, value: dict[str, Any]) -> None:
-        self._when_here(value["client"], partial(self._freeze, peer, value["client"]))
+        self._when_here(value["client"], partial(self._freeze, peer, value))
 
-    def _freeze(self, peer: Peer, client: str) -> None:
+    def _freeze(self, peer: Peer, value: dict[str, Any]) -> None:
+        client = value["client"]
         if self.is_leaving(client):
             return  # asked twice, because of a crash: the answer is on its way
         session = self._node.core.sessions.get(client)
         if session is None:
             self._node.send(peer, "frozen", {"client": client, "is_gone": True})
+            return
+        if is_foreign(session.user, value):
+            self._node.send(peer, "frozen", {"client": client, "is_foreign": True})
             return
         about = transfer.about(session)
         self._hush(session)
@@ -163,7 +167,13 @@ class EdgeMoves(Moves):
     def on_nothing(self, peer: Peer, value: dict[str, Any]) -> None:
         self._when_here(value["client"], partial(self._settle_claim, value["client"]))
 
-    def claim(self, client: str) -> Awaitable[None] | None:
+    def on_foreign(self, peer: Peer, value: dict[str, Any]) -> None:
+        """The session that a client asked for is another user's."""
+        claim = self._claims.pop(value["client"], None)
+        if claim is not None and not claim.done():
+            claim.set_exception(ForeignSession(value["client"]))
+
+    def claim(self, client: str, user: str | None) -> Awaitable[None] | None:
         """Wait until the session of a client is here, if there is one; None if nobody can be asked for long."""
         node = self._node
         if client in self._parked:
@@ -177,7 +187,7 @@ class EdgeMoves(Moves):
                 is_long = node.core.now() - node.links.away_since > LINK_GRACE
                 return None if is_long else self.refuse(client)
             known = self._claims[client] = node.core.loop.create_future()
-            node.send(peer, "claim", {"client": client})
+            node.send(peer, "claim", {"client": client, "user": user})
         return self._wait(client, known)
 
     async def _wait(self, client: str, claim: asyncio.Future[None]) -> None:
@@ -227,9 +237,11 @@ class EdgeMoves(Moves):
         raise SessionElsewhere(client)
 
     def on_drop(self, peer: Peer, value: dict[str, Any]) -> None:
-        self._when_here(value["client"], partial(self._drop_session, value["client"]))
+        self._when_here(value["client"], partial(self._drop_session, peer, value))
 
-    def _drop_session(self, client: str) -> None:
-        session = self._node.core.sessions.get(client)
-        if session is not None:
+    def _drop_session(self, peer: Peer, value: dict[str, Any]) -> None:
+        session = self._node.core.sessions.get(value["client"])
+        if session is not None and is_foreign(session.user, value):
+            self._node.send(peer, "kept", {"client": value["client"], "newer": value["newer"]})
+        elif session is not None:
             self._end(session)

@@ -13,7 +13,7 @@ from tidegate.broker.hooks import SessionElsewhere
 from tidegate.broker.index import Subscription
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import CLAIM_TIMEOUT, MOVING, TAIL, Moves, load_all
+from tidegate.cluster.moves import CLAIM_TIMEOUT, MOVING, TAIL, Moves, is_foreign, load_all
 
 if TYPE_CHECKING:
     from tidegate.cluster.membership import ClusterNode, Peer
@@ -43,7 +43,10 @@ class Moving:
     about: dict[str, Any] = field(default_factory=dict)
     inbound: list[int] = field(default_factory=list)
     done: asyncio.Future[bool] | None = None
+    asker: dict[str, Any] = field(default_factory=dict)  # the user that claims it, if somebody does
     newer: str = ""  # node where the client began anew meanwhile: nobody needs what is on its way
+
+    newer_user: dict[str, Any] = field(default_factory=dict)
 
     def is_begun_at(self, name: str) -> bool:
         """Whether a session that a node has now is another one than that which is on its way."""
@@ -63,10 +66,12 @@ class HeadMoves(Moves):
         self._named: dict[str, set[str]] = {}  # by edge: what it has named so far of its sessions
         self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
 
-    def move(self, client: str, target: str) -> asyncio.Future[bool]:
+    def move(
+        self, client: str, target: str, asker: dict[str, Any] | None = None
+    ) -> asyncio.Future[bool]:
         """Move a session to an edge, or to this head: one move a client at a time.
 
-        The result is whether there was a session.
+        The result is whether there was a session. `asker`: the user that it must belong to, as `{"user": name}`.
         """
         loop = self._node.core.loop
         known = self.moving.get(client)
@@ -77,6 +82,7 @@ class HeadMoves(Moves):
         now = self._node.core.now()
         source = self.owners.get(client, "")
         move = Moving(client=client, source=source, target=target, since=now, done=loop.create_future())
+        move.asker = asker or {}
         assert move.done is not None
         self.moving[client] = move
         aim = self._peer(target)
@@ -87,7 +93,9 @@ class HeadMoves(Moves):
         local = self._node.core.sessions.get(client)
         if peer is not None and move.source != target:
             self.note(move)
-            self._node.send(peer, "freeze", {"client": client})
+            self._node.send(peer, "freeze", {"client": client} | move.asker)
+        elif local is not None and is_foreign(local.user, move.asker):
+            self._give_up(move, "foreign")
         elif local is not None:
             self._take_local(move, local)
         else:
@@ -121,13 +129,13 @@ class HeadMoves(Moves):
             self._leaving[move.client] = conn
         self._complete(move)
 
-    def _give_up(self, move: Moving) -> None:
-        """There is nothing to move."""
+    def _give_up(self, move: Moving, answer: str = "nothing") -> None:
+        """There is nothing to move, or nothing for who asked."""
         self.moving.pop(move.client, None)
         self._erase(move.client)
         peer = self._peer(move.target)
         if peer is not None:
-            self._node.send(peer, "nothing", {"client": move.client})
+            self._node.send(peer, answer, {"client": move.client})
         if move.done is not None and not move.done.done():
             move.done.set_result(False)
 
@@ -156,8 +164,12 @@ class HeadMoves(Moves):
                 del self.owners[move.client]
             self._give_up(move)
             return
+        if value.get("is_foreign"):
+            self._give_up(move, "foreign")
+            return
         if move.newer:
-            self._node.send(peer, "drop", {"client": move.client})
+            self._node.send(peer, "thaw", {"client": move.client})
+            self._ask_to_end(peer, move.client, move.newer, move.newer_user)
             self._abandon(move)
             return
         move.about = value["about"]
@@ -361,13 +373,13 @@ class HeadMoves(Moves):
         if owner == peer.name or (owner is None and client not in self._node.core.sessions):
             self._node.send(peer, "nothing", {"client": client})
             return
-        self.move(client, peer.name)
+        self.move(client, peer.name, {"user": value["user"]})
 
-    async def fetch(self, client: str) -> None:
+    async def fetch(self, client: str, user: str | None) -> None:
         """Get a session here, for a client that cannot be sent to where it is."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLAIM_TIMEOUT):
-                await asyncio.shield(self.move(client, self._node.name))
+                await asyncio.shield(self.move(client, self._node.name, {"user": user}))
         if client in self.moving or client in self.owners:
             raise SessionElsewhere(client)
 
@@ -384,7 +396,7 @@ class HeadMoves(Moves):
             ):
                 self._node.send(peer, "drop", {"client": client})
             elif move is None or move.is_begun_at(peer.name):
-                self._began(client, peer.name)
+                self._began(client, peer.name, {})
         if not value.get("is_last"):
             return
         for client in [client for client, owner in self.owners.items() if owner == peer.name]:
@@ -403,28 +415,54 @@ class HeadMoves(Moves):
     def on_here(self, peer: Peer, value: dict[str, Any]) -> None:
         """A client connected at an edge. Another that had its session ends it: the client began anew."""
         client = value["client"]
-        self._began(client, peer.name)
         local = self._node.core.sessions.get(client)
+        if local is not None and is_foreign(local.user, value):
+            self._node.send(peer, "drop", {"client": client})
+            return
+        self._began(client, peer.name, {"user": value["user"]})
         if local is not None:
             self._end(local)
 
-    def here(self, client: str) -> None:
+    def here(self, client: str, user: str | None) -> None:
         """A client connected at this head."""
-        self._began(client, self._node.name)
-        self.owners.pop(client, None)
+        self._began(client, self._node.name, {"user": user})
+        if self.owners.get(client) == self._node.name:
+            del self.owners[client]
 
-    def _began(self, client: str, name: str) -> None:
+    def on_kept(self, peer: Peer, value: dict[str, Any]) -> None:
+        """A session is another user's than the one who began anew with its name: that one goes."""
+        client, newer = value["client"], value["newer"]
+        if self.owners.get(client, self._node.name) == newer:
+            self.owners[client] = peer.name
+        self._expel(client, newer)
+
+    def _expel(self, client: str, name: str) -> None:
+        peer = self._peer(name)
+        local = self._node.core.sessions.get(client)
+        if peer is not None:
+            self._node.send(peer, "drop", {"client": client})
+        elif name == self._node.name and local is not None:
+            self._end(local)
+
+    def _ask_to_end(self, peer: Peer, client: str, newer: str, asker: dict[str, Any]) -> None:
+        self._node.send(peer, "drop", {"client": client, "newer": newer} | asker)
+
+    def _began(self, client: str, name: str, asker: dict[str, Any]) -> None:
         """A node has the session of a client from now on; who had another ends it, at once or when its move is over."""
         before = self.owners.get(client, "")
+        on_its_way = self.moving.get(client)
+        if on_its_way is not None and is_foreign(on_its_way.about.get("user"), asker):
+            self._node.core.loop.call_soon(self._expel, client, name)  # a client of ours is not yet let in
+            return
         self.owners[client] = name
         move = self.moving.get(client)
         is_moving = move is not None and before in (move.source, move.target) and before != move.newer
         if move is not None and move.is_begun_at(name):
-            move.newer = name
+            move.newer, move.newer_user = name, asker
             self.note(move)
         other = self._peer(before)
         if other is not None and before != name and not is_moving:
-            self._node.send(other, "drop", {"client": client})
+            self._ask_to_end(other, client, name, asker)
 
     def on_gone(self, peer: Peer, value: dict[str, Any]) -> None:
         if self.owners.get(value["client"]) == peer.name:

@@ -209,7 +209,7 @@ class ClusterNode:
     # -- the broker asks ------------------------------------------------------------------------------------
 
     def prepare(
-        self, request: ConnectRequest, clean_start: bool, session: Session | None
+        self, request: ConnectRequest, clean_start: bool, session: Session | None, user: str | None
     ) -> str | Awaitable[None] | None:
         if self.handover.is_leaving(request.client_id):
             return self.handover.refuse(request.client_id)
@@ -222,10 +222,10 @@ class ClusterNode:
             if peer.is_connected:
                 # Who cannot be told where to go gets its session here.
                 to = peer.address if request.version == 5 else ""
-                return to or self.handover.fetch(request.client_id)
+                return to or self.handover.fetch(request.client_id, user)
             is_long = self.core.now() - (peer.lost_at or 0.0) > OWNER_TIMEOUT
             return None if is_long else self.handover.refuse(request.client_id)
-        return self.handover.claim(request.client_id)
+        return self.handover.claim(request.client_id, user)
 
     def on_ended(self, session: Session) -> None:
         if not session.client_id.startswith(("$", ESTATE)):
@@ -385,15 +385,16 @@ class ClusterNode:
     def on_connected(self, client: Connection) -> None:
         if client.listener.is_link:
             return
-        self._tell_heads("here", client.session.client_id)
+        session = client.session
+        self._tell_heads("here", session.client_id, user=session.user)
         if self.role is Role.HEAD:
-            self.handover.here(client.session.client_id)
+            self.handover.here(session.client_id, session.user)
 
-    def _tell_heads(self, kind: str, client_id: str) -> None:
+    def _tell_heads(self, kind: str, client_id: str, **more: Any) -> None:
         if self.role is Role.EDGE:
             for peer in self.peers.values():
                 if peer.is_connected:
-                    self.send(peer, kind, {"client": client_id})
+                    self.send(peer, kind, {"client": client_id} | more)
 
     def on_disconnected(self, client: Connection, reason: CloseReason) -> None:
         if client.listener.is_link:

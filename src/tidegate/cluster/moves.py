@@ -175,6 +175,11 @@ class Moves:
         self._node.core.retained.remove(RECORD + client.encode())
 
 
+def is_foreign(owner: str | None, value: dict[str, Any]) -> bool:
+    """Whether who asks for a session, if that is known, is another user than the one it belongs to."""
+    return owner is not None and "user" in value and bool(value["user"] != owner)
+
+
 async def load_all(session: Session) -> None:
     """Bring what a durable session has on disk only into memory; bounded by `limits.max_queued_messages`."""
     durable = session.durable

@@ -22,7 +22,7 @@ NODES: Final = "nodes"  # the cluster as the head sees it
 EXACT: Final = frozenset(
     {
         "adopt", "adopted", "append", "copy", "cut", "drop", "freeze", "frozen", "inherit", "install", "installed",
-        "lost", "release", "stray", "tail", "thaw",
+        "kept", "lost", "release", "stray", "tail", "thaw",
     }
 )  # fmt: skip
 
