@@ -342,7 +342,8 @@ class Balancer:
         progress |= {"total": len(plan["pairs"]), "stay": plan["stay"], "targets": plan["targets"]}
         self._say_drain(progress)
         await self._hand_over(plan["pairs"], progress)
-        progress["state"] = "done"
+        is_done = plan["is_answered"] and len(plan["pairs"]) == plan["found"]  # else nobody could take them
+        progress["state"] = "done" if is_done else "failed"
         self._say_drain(progress)
 
     def resume(self, name: str) -> None:

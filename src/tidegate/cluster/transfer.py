@@ -191,6 +191,8 @@ def empty(session: Session) -> None:
         session.count_out(delivery[0].size_bytes)
     session.inflight = {}
     session.pending = None
+    if session.is_full:
+        session.check_room()
 
 
 __all__ = [

@@ -1,6 +1,7 @@
 """What nodes tell each other, without a network."""
 
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,7 @@ from tidegate.broker.durable import packet_identifier
 from tidegate.broker.hooks import ConnectRequest
 from tidegate.broker.index import Subscription
 from tidegate.cluster import wire
-from tidegate.cluster.agent import edge_of, plain
+from tidegate.cluster.agent import EdgeAgent, edge_of, plain
 from tidegate.cluster.interest import Interest, filter_text, is_shared_with_others
 from tidegate.cluster.settings import Role, parse_budgets
 from tidegate.cluster.transfer import _next_seq, parts
@@ -127,6 +128,15 @@ def test_a_view_survives_the_wire() -> None:
     )
     view = Edge(name="e0", uplink=8e6, downlink=9e6, bundles={"t": bundle})
     assert edge_of("e0", plain(view)) == view
+
+
+def test_the_shortest_time_that_was_asked_for_counts_also_of_a_group() -> None:
+    core = cast(Any, SimpleNamespace())
+    agent = EdgeAgent(core, "e0", uplink=1.0, downlink=1.0, budget=9.0, budgets={"a/#": 5.0, "a/b": 1.0})
+    assert (agent.required("a/b"), agent.required("c")) == (5.0, 9.0)
+    agent.ask("a/#", 4.0)
+    agent.ask("$share/g/a/b", 2.0)
+    assert (agent.required("a/b"), agent.required("a/c")) == (2.0, 4.0)
 
 
 def test_sequence_numbers_lead_to_the_identifiers_they_stand_for() -> None:
