@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
 from tidegate.broker.lanes import PART
+from tidegate.broker.listener import link_packet
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.mqtt.codes import LEGAL, ReasonCode
@@ -77,9 +78,11 @@ class Connection(asyncio.Protocol):
         "held_bytes",
         "is_cleared",
         "is_closing",
+        "is_hushed",
         "is_reading",
         "keep_alive",
         "keep_alive_slot",
+        "kept_quota",
         "last_batch",
         "last_seen",
         "listener",
@@ -128,7 +131,7 @@ class Connection(asyncio.Protocol):
         # What CONNACK promised; a change of limits does not take it back.
         self.max_packet_in = core.limits.max_packet_size
         if listener.is_link:
-            self.max_packet_in = 2 * self.max_packet_in + 65_536  # a message may travel in Base64
+            self.max_packet_in = link_packet(core.limits)
         self.receive_maximum = core.limits.receive_maximum
         self.since = self.last_seen = core.now()
         self.routes: dict[bytes, Route] = (
@@ -147,6 +150,8 @@ class Connection(asyncio.Protocol):
         self.is_cleared = False  # the gate was asked about the first message that is held
         self.is_reading = True
         self.is_closing = False
+        self.is_hushed = False  # its session is on its way to another node, and
+        self.kept_quota = 0  # had this quota before
         self.close_reason: CloseReason | None = None
         self.max_packet_out = 0
         self.alias_max_out = 0
@@ -280,7 +285,7 @@ class Connection(asyncio.Protocol):
     def serve(self) -> None:
         """Handle the next part of what a turn had no time for."""
         data = self.more
-        if data is None or self.is_closing or self._is_choked():
+        if data is None or self.is_closing or self.is_hushed or self._is_choked():
             return
         self.more = None
         size = max(self.core.lanes.part, self.need)
@@ -540,7 +545,7 @@ class Connection(asyncio.Protocol):
         """There may be room again: go on with what was held."""
         self.waits_for = None
         held = self.held
-        if held is None or self.is_closing:
+        if held is None or self.is_closing or self.is_hushed:
             return
         self.held = None
         self.held_bytes = 0
@@ -574,12 +579,36 @@ class Connection(asyncio.Protocol):
         return data[body + 2 : body + 2 + (data[body] << 8 | data[body + 1])].decode(errors="replace")
 
     def set_reading(self, reading: bool) -> None:
-        if reading != self.is_reading and not self.is_closing:
+        if reading != self.is_reading and not self.is_closing and not (reading and self.is_hushed):
             self.is_reading = reading
             if reading:
                 self.transport.resume_reading()
             else:
                 self.transport.pause_reading()
+
+    def hush(self) -> None:
+        """Nothing is read from the client or sent to it until `unhush`, whatever else makes room."""
+        session = self.session
+        self.set_reading(False)
+        self.is_hushed = True
+        if self.more is None:
+            self.more = b""  # what the transport has read already comes here
+        self.core.write()
+        session.paused = True
+        self.kept_quota, session.quota = session.quota, 0
+
+    def unhush(self) -> None:
+        session = self.session
+        self.is_hushed = False
+        session.quota = self.kept_quota
+        if not self.more:
+            self.more = None
+        if self.held is not None and self.waits_for is None:
+            self.core.loop.call_soon(self.release)
+        if self in self.core.blocked:
+            self.go_on()
+        else:
+            session.relieve()
 
     # -- bytes out ------------------------------------------------------------------------------------------
 

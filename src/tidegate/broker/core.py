@@ -395,6 +395,8 @@ class Core:
     def end_session(self, session: Session) -> None:
         """The session is over: its will, if still due, goes out now [MQTT5-3.1.2-10]."""
         if self.sessions.get(session.client_id) is session:
+            if self.cluster is not None:
+                self.cluster.on_ended(session)
             del self.sessions[session.client_id]
         session.release_waiters()  # also of its groups, as long as it is in them
         subscriptions, session.subscriptions = session.subscriptions, {}

@@ -16,13 +16,22 @@ from uuid import uuid4
 from tidegate.broker import wills
 from tidegate.broker.connection import Connection
 from tidegate.broker.handing_on import help_others
-from tidegate.broker.hooks import LINK_CLIENT, ConnectRequest, Exchange, SessionElsewhere, Verdict
+from tidegate.broker.hooks import (
+    LINK_CLIENT,
+    NODE_TOPIC,
+    ConnectRequest,
+    Exchange,
+    ForeignSession,
+    SessionElsewhere,
+    Verdict,
+)
 from tidegate.broker.link_connection import LinkConnection
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
+from tidegate.errors import TidegateError
 from tidegate.flow.admission import Admission
 from tidegate.flow.load_report import LOAD_TOPIC, NEGOTIATION
 from tidegate.flow.moving import MOVE_OFFER
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.broker")
 
+FOREIGN = "this client identifier belongs to another user"
 REFUSAL_JITTER = 2.0  # seconds
 
 
@@ -267,6 +277,8 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.RETAIN_NOT_SUPPORTED
             if will.topic in ("$SYS", LOAD_TOPIC) or will.topic.startswith(("$SYS/", "$share/")):
                 return ReasonCode.TOPIC_NAME_INVALID
+            if self.core.cluster is not None and will.topic.encode().startswith(NODE_TOPIC):
+                return ReasonCode.TOPIC_NAME_INVALID
         return ReasonCode.SUCCESS
 
     # -- who the client is ----------------------------------------------------------------------------------
@@ -383,12 +395,10 @@ class Handshake(asyncio.Protocol):
             return
         known = core.sessions.get(client_id)
         if known is not None and known.user is not None and known.user != verdict.user:
-            self._refuse(
-                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier belongs to another user"
-            )
+            self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
             return
         if core.cluster is not None and not self.listener.is_link and not is_prepared:
-            first = core.cluster.prepare(self._request(connect), connect.clean_start, known)
+            first = core.cluster.prepare(self._request(connect), connect.clean_start, known, verdict.user)
             if isinstance(first, str):
                 self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", first)
                 return
@@ -459,14 +469,16 @@ class Handshake(asyncio.Protocol):
 
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
-        is_elsewhere = False
+        obstacle: TidegateError | None = None
         try:
             await first
-        except SessionElsewhere:
-            is_elsewhere = True
+        except (SessionElsewhere, ForeignSession) as error:
+            obstacle = error
         self._authenticating = False
         self._task = None
-        if is_elsewhere:
+        if isinstance(obstacle, ForeignSession):
+            self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+        elif obstacle is not None:
             self._refuse(ReasonCode.SERVER_BUSY, "the session is with a node that does not answer")
         elif self.transport is not None and not self.transport.is_closing():
             self._accept(verdict, is_prepared=True)
@@ -496,7 +508,7 @@ class Handshake(asyncio.Protocol):
             conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
         if conn.receive_maximum < 65_535:
             reply[Property.RECEIVE_MAXIMUM] = conn.receive_maximum
-        reply[Property.MAXIMUM_PACKET_SIZE] = limits.max_packet_size
+        reply[Property.MAXIMUM_PACKET_SIZE] = conn.max_packet_in
         if limits.max_topic_alias:
             reply[Property.TOPIC_ALIAS_MAXIMUM] = limits.max_topic_alias
         if features.maximum_qos < 2:
@@ -520,6 +532,8 @@ class Handshake(asyncio.Protocol):
             if verdict.data is not None:
                 reply[Property.AUTHENTICATION_DATA] = verdict.data
         conn.max_packet_out = asked.get(Property.MAXIMUM_PACKET_SIZE, 0)
+        if self.listener.is_link and conn.max_packet_out >= conn.max_packet_in:
+            conn.max_packet_out = 0  # no need to look at each
         conn.alias_max_out = min(asked.get(Property.TOPIC_ALIAS_MAXIMUM, 0), limits.max_topic_alias)
         conn.problem_information = bool(asked.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
         return reply

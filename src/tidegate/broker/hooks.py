@@ -117,6 +117,10 @@ class SessionElsewhere(TidegateError):
     """Another node has the client's session and cannot hand it over now; the client shall come again."""
 
 
+class ForeignSession(TidegateError):
+    """Another node has a session of that name, and it belongs to another user."""
+
+
 class Cluster(Protocol):
     """What a node that is part of a cluster does otherwise; asked on routes that are made, never per message."""
 
@@ -125,12 +129,17 @@ class Cluster(Protocol):
         ...
 
     def prepare(
-        self, request: ConnectRequest, clean_start: bool, session: Session | None
+        self, request: ConnectRequest, clean_start: bool, session: Session | None, user: str | None
     ) -> str | Awaitable[None] | None:
         """A client is to be let in: None if it is served here at once, or what to wait for before.
 
-        Text is the Server Reference of the node where it belongs. What is waited for may raise `SessionElsewhere`.
+        Text is the Server Reference of the node where it belongs. What is waited for may raise `SessionElsewhere` or
+        `ForeignSession`.
         """
+        ...
+
+    def on_ended(self, session: Session) -> None:
+        """A session is about to end, with all it has."""
         ...
 
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
@@ -153,7 +162,7 @@ class Cluster(Protocol):
         """Who gets a message that came from another node."""
         ...
 
-    def group_route(self, link: Connection, identifier: int) -> Route:
+    def group_route(self, link: Connection, identifier: int, topic: bytes) -> Route:
         """Who gets a message that another node chose us for, as a member of a shared subscription."""
         ...
 
@@ -168,7 +177,11 @@ class Cluster(Protocol):
 
 LINK_CLIENT = "$link/"
 """Client identifiers of nodes begin so; on other listeners they are refused."""
+NODE_TOPIC = b"$tide/"
+"""What nodes tell each other and keep for themselves is below this: no client of a cluster sees or changes it."""
 LINK_TOPIC = b"$tide/link/"
+LINK_RETAINED = LINK_TOPIC + b"retained/"
+"""Retained messages for another node; all else below `LINK_TOPIC` must arrive."""
 OPERATOR_TOPIC = b"$tide/cluster/"
 """What an operator publishes here, with the right to it, is for the head."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.broker.hooks import NODE_TOPIC
 from tidegate.broker.shared import SharedGroup
 from tidegate.flow import load_report
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_ROUTES = 65_536
 MAX_CACHED_TOPIC = 512  # bytes; longer topics are looked up each time
+UNCACHED = (b"$SYS", NODE_TOPIC)
 LOAD_TOPIC = load_report.LOAD_TOPIC.encode()
 PLUS = b"+"
 HASH = b"#"
@@ -204,19 +206,14 @@ class SubscriptionIndex:
         return is_new
 
     def remove(self, subscription: Subscription) -> None:
-        """Remove one that was added; cost grows with the levels of its filter."""
-        key = (subscription.session, subscription.share)
+        """Remove one, if it is there; cost grows with the levels of its filter."""
         topic_filter = subscription.topic_filter
         if has_wildcard(topic_filter):
-            self._remove_wildcard(key, topic_filter.split(b"/"))
+            is_removed = self._remove_wildcard(subscription, topic_filter.split(b"/"))
         else:
-            entry = self._exact[topic_filter]
-            if isinstance(entry, Subscription):
-                del self._exact[topic_filter]
-            else:
-                del entry[key]
-                if not entry:
-                    del self._exact[topic_filter]
+            is_removed = self._remove_exact(subscription)
+        if not is_removed:
+            return
         if subscription.share:
             group = self.groups[subscription.share, topic_filter]
             group.remove(subscription)
@@ -228,16 +225,37 @@ class SubscriptionIndex:
         if self.on_change is not None:
             self.on_change(subscription, False)
 
-    def _remove_wildcard(self, key: tuple[Session, str], names: list[bytes]) -> None:
+    def _remove_exact(self, subscription: Subscription) -> bool:
+        entry = self._exact.get(subscription.topic_filter)
+        if isinstance(entry, dict):
+            key = (subscription.session, subscription.share)
+            if entry.get(key) is not subscription:
+                return False
+            del entry[key]
+            if entry:
+                return True
+        elif entry is not subscription:
+            return False
+        del self._exact[subscription.topic_filter]
+        return True
+
+    def _remove_wildcard(self, subscription: Subscription, names: list[bytes]) -> bool:
         path = [self._tree]
         for name in names:
-            path.append(path[-1].children[name])
+            child = path[-1].children.get(name)
+            if child is None:
+                return False
+            path.append(child)
+        key = (subscription.session, subscription.share)
+        if path[-1].subscriptions.get(key) is not subscription:
+            return False
         del path[-1].subscriptions[key]
         for depth in range(len(names), 0, -1):
             level = path[depth]
             if level.subscriptions or level.children:
                 break
             del path[depth - 1].children[names[depth - 1]]
+        return True
 
     def invalidate(self, topic_filter: bytes) -> None:
         """Forget the routes a filter takes part in."""
@@ -258,8 +276,9 @@ class SubscriptionIndex:
         """The route of a valid topic name; from the cache, or made now."""
         route = self.routes.get(topic)
         if route is None:
-            # A cached route would let clients publish to $SYS, and hand on reports; and the cache is bounded.
-            if topic.startswith(b"$SYS") or topic == LOAD_TOPIC or len(topic) > MAX_CACHED_TOPIC:
+            # A cached route would let clients publish to $SYS, hand on reports and what is for nodes; and the cache
+            # is bounded.
+            if topic.startswith(UNCACHED) or len(topic) > MAX_CACHED_TOPIC:
                 return self._make_route(topic)
             if len(self.routes) >= MAX_ROUTES:
                 self.forget_routes()

@@ -12,6 +12,9 @@ from tidegate.net.websocket import WebSocketOptions
 
 if TYPE_CHECKING:
     from tidegate.broker.hooks import Authenticator
+    from tidegate.broker.settings import Limits
+
+LINK_PACKET = 4_194_304  # bytes that every node takes from another: parts of what they tell each other fit
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,3 +36,8 @@ class Listener:
     connections: int = 0
     is_link: bool = False
     authenticator: Authenticator | None = None
+
+
+def link_packet(limits: Limits) -> int:
+    """Bytes of the largest packet that is taken from another node; a message may travel in Base64."""
+    return max(2 * limits.max_packet_size + 65_536, LINK_PACKET)

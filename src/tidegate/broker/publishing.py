@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.broker.hooks import LINK_TOPIC, OPERATOR_TOPIC, READY_TOPIC
+from tidegate.broker.hooks import LINK_TOPIC, NODE_TOPIC, OPERATOR_TOPIC, READY_TOPIC
 from tidegate.broker.index import LOAD_TOPIC, MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
@@ -105,7 +105,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         route = resolve(conn, topic)
     if not is_raw and conn.group_tag:
         assert core.cluster is not None
-        route = core.cluster.group_route(conn, conn.group_tag)
+        route = core.cluster.group_route(conn, conn.group_tag, topic)
         conn.group_tag = 0
     if first & 1 and not core.features.retain_available:
         raise RetainNotSupported("retained messages are not offered")
@@ -290,6 +290,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
             return _for_operators(conn, topic)
         if conn.listener.is_link:
             return _remember(conn, topic, core.cluster.route(conn, topic))
+        if topic.startswith(NODE_TOPIC):
+            return DENIED
     if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":
         if topic.startswith(b"$share/"):
             raise TopicNameInvalid("$share/ is for subscriptions")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tidegate.broker.hooks import NODE_TOPIC
 from tidegate.broker.index import HASH, PLUS, has_wildcard
 from tidegate.broker.message import Message
 
@@ -16,7 +17,7 @@ _Node = dict[Any, Any]
 
 
 class Retained:
-    """At most `capacity` messages; `now` tells the time for expiry."""
+    """At most `capacity` messages, beside those of the node itself; `now` tells the time for expiry."""
 
     __slots__ = ("_by_topic", "_tree", "capacity", "now", "refused", "size_bytes", "watchers")
 
@@ -40,7 +41,7 @@ class Retained:
             return True
         old = self._by_topic.get(topic)
         if old is None:
-            if len(self._by_topic) >= self.capacity:
+            if len(self._by_topic) >= self.capacity and not topic.startswith(NODE_TOPIC):
                 self.refused += 1
                 return False
         else:

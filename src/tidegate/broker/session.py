@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.handing_on import GIVEN_ON
+from tidegate.broker.hooks import LINK_RETAINED, LINK_TOPIC
 from tidegate.broker.message import Message
 from tidegate.broker.waiting import release
 
@@ -43,6 +44,11 @@ RELIEF_BYTES = 131_072  # written at once to a client that has read again
 LARGE = 16_384  # bytes of a payload from which messages in flight are bounded by bytes, too
 FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
 NEVER = 4_294_967_295  # [MQTT5-3.1.2.11.2]: a session expiry interval that means no expiry
+
+
+def _must_arrive(message: Message) -> bool:
+    """What nodes tell each other is never dropped: a session could be with nobody."""
+    return message.topic.startswith(LINK_TOPIC) and not message.topic.startswith(LINK_RETAINED)
 
 
 class Session:
@@ -184,7 +190,7 @@ class Session:
         elif self.durable is not None:
             self._deliver_durable(self.durable, message, qos, retain, identifiers)
         elif self.conn is None or self.paused or self.pending is not None or not self._has_quota(message):
-            if self.is_full and self.core.drops_for(self):
+            if self.is_full and self.core.drops_for(self) and not _must_arrive(message):
                 self.drop(1)
             else:
                 self.enqueue((message, qos, retain, identifiers, 0))
@@ -195,10 +201,14 @@ class Session:
         self, durable: Durable, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...]
     ) -> None:
         """Write to the store, and send at once if that is allowed, or queue in memory or on disk only."""
-        if self.is_full and (
-            self.core.drops_for(self)
-            or self.queued_messages
-            >= 2 * self.core.limits.max_queued_messages  # only the node itself goes on
+        if (
+            self.is_full
+            and (
+                self.core.drops_for(self)
+                or self.queued_messages
+                >= 2 * self.core.limits.max_queued_messages  # only the node itself goes on
+            )
+            and not _must_arrive(message)
         ):
             self.drop(1)
             return
@@ -385,7 +395,11 @@ class Session:
 
         What the node itself publishes (wills) cannot be stopped; at twice the bound it is dropped and counted.
         """
-        if self.is_full and self.queued_messages >= 2 * self.core.limits.max_queued_messages:
+        if (
+            self.is_full
+            and self.queued_messages >= 2 * self.core.limits.max_queued_messages
+            and not _must_arrive(delivery[0])
+        ):
             self.drop(1)
             return
         if self.pending is None:
@@ -492,7 +506,7 @@ class Session:
         The session stays `paused` until nothing older waits, so that nothing newer overtakes.
         """
         conn = self.conn
-        if conn is None:
+        if conn is None or conn.is_hushed:
             return
         self.deaf = False
         backlog = self.backlog

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.broker.handing_on import help_others
+from tidegate.broker.hooks import NODE_TOPIC
 from tidegate.broker.index import Subscription, has_wildcard
 from tidegate.broker.publishing import answer
 from tidegate.mqtt import packets
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tidegate.broker.session import Session
 
 RETAINED_PER_TURN = 200
+NODE_FILTER = NODE_TOPIC.decode()
 MAX_FEEDS = 1_000  # subscriptions of one connection whose retained messages are still to be sent
 
 
@@ -85,6 +87,8 @@ def _check(conn: Connection, request: packets.Subscription, identifier: int) -> 
     ):
         return ReasonCode.QUOTA_EXCEEDED, "too many subscriptions"
     asked = shared[1] if shared else topic_filter
+    if core.cluster is not None and not conn.listener.is_link and asked.startswith(NODE_FILTER):
+        return ReasonCode.NOT_AUTHORIZED, "only for nodes"
     if core.authorise is not None and not conn.listener.is_link and not core.authorise.may_subscribe(conn, asked):
         return ReasonCode.NOT_AUTHORIZED, ""
     return min(request.qos, features.maximum_qos), ""

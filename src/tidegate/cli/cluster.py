@@ -164,7 +164,7 @@ def drain_command(
     typer.echo(
         f"{found['state']}: {found['moved']} moved, {found['failed']} failed, {found.get('stay', 0)} stay"
     )
-    if found["failed"]:
+    if found["failed"] or found["state"] == "failed":
         raise typer.Exit(ExitStatus.FAILURE)
 
 

@@ -19,7 +19,7 @@ from tidegate.cluster.capacity import MatchingProbe, UplinkProbe
 from tidegate.flow.balance import Bundle, Edge, EdgeDetector, Path, QueueSample, edge_budget
 from tidegate.flow.balance.predictors import LastValue
 from tidegate.mqtt.properties import Property
-from tidegate.mqtt.topics import matches
+from tidegate.mqtt.topics import matches, parse_shared
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
@@ -167,11 +167,13 @@ class EdgeAgent:
         }
 
     def required(self, topic: str) -> float:
-        """Seconds a message may take, by the first filter that matches; what clients ask for goes before settings."""
-        for table in (self.asked, self._budgets):
-            for topic_filter, seconds in table.items():
-                if matches(topic_filter, topic):
-                    return seconds
+        """Seconds a message may take: the shortest that a client asked for, else by the first setting that matches."""
+        asked = [seconds for each, seconds in self.asked.items() if matches(each, topic)]
+        if asked:
+            return min(asked)
+        for topic_filter, seconds in self._budgets.items():
+            if matches(topic_filter, topic):
+                return seconds
         return self._budget
 
     def waiting_budget(self, topic_filter: str) -> float:
@@ -180,6 +182,8 @@ class EdgeAgent:
 
     def ask(self, topic_filter: str, seconds: float) -> None:
         """A subscriber said how long messages of this filter may take; the shortest of several counts."""
+        shared = parse_shared(topic_filter)
+        topic_filter = shared[1] if shared else topic_filter
         if topic_filter in self.asked or len(self.asked) < MAX_TOPICS:
             self.asked[topic_filter] = min(seconds, self.asked.get(topic_filter, seconds))
 

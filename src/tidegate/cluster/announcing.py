@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.broker.hooks import LINK_CLIENT
 from tidegate.broker.index import Subscription
 from tidegate.broker.session import Session
-from tidegate.cluster import wire
+from tidegate.cluster import transfer, wire
 from tidegate.cluster.interest import Interest, filter_text, is_shared_with_others
 from tidegate.cluster.settings import Role
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tidegate.cluster.links import Peer
     from tidegate.cluster.membership import ClusterNode
 
-MAX_LISTED_FILTERS = 20_000
 EDGES = f"{LINK_CLIENT}{Role.EDGE.value}/"
 
 
@@ -31,6 +30,7 @@ class Announcer:
         self._identifiers = itertools.cycle(range(1, 65_536))
         self._is_saying = False
         self._is_quiet = False
+        self._wanted: dict[str, set[bytes]] = {}  # by link: filters that were named so far
 
     @property
     def is_settled(self) -> bool:
@@ -75,8 +75,23 @@ class Announcer:
         """Everything, whatever the other may remember; then the list, so that it forgets what is not in it."""
         for packet in self.interest.packets(dict.fromkeys(self.interest, True), self._identifiers):
             self._send(peer, packet)
-        if len(self.interest) <= MAX_LISTED_FILTERS:
-            self._node.send(peer, wire.FILTERS, {"filters": [filter_text(key) for key in self.interest]})
+        is_first = True
+        for part, is_last in transfer.name_parts(filter_text(key) for key in self.interest):
+            content = {"filters": part, "is_first": is_first, "is_last": is_last}
+            self._node.send(peer, wire.FILTERS, content)
+            is_first = False
+
+    def on_filters(self, session: Session, value: dict[str, Any]) -> bool:
+        """A part of what the node at the other end wants; whether it was the last."""
+        if value["is_first"]:
+            self._wanted[session.client_id] = set()
+        wanted = self._wanted.setdefault(session.client_id, set())
+        wanted.update(name.encode() for name in value["filters"])
+        if not value["is_last"]:
+            return False
+        del self._wanted[session.client_id]
+        self.forget(session, wanted)
+        return True
 
     @staticmethod
     def _send(peer: Peer, packet: bytes) -> None:

@@ -62,6 +62,7 @@ class Balancer:
         ] = {}  # edge: subscribers by filter that were sent there of late
         self._sent_on: OrderedDict[str, float] = OrderedDict()
         self._picks: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._picked: dict[int, list[Any]] = {}  # parts of answers
         self._next_pick = 0
         self.is_on = True  # an operator may stop balancing for a while; placement goes on
         self.migrations = 0  # moves of a phase that are over, and
@@ -318,11 +319,17 @@ class Balancer:
             return {}
         finally:
             self._picks.pop(number, None)
+            self._picked.pop(number, None)
 
     def on_picked(self, peer: Peer, value: dict[str, Any]) -> None:
-        future = self._picks.get(value.get("id", 0))
-        if future is not None and not future.done():
-            future.set_result(value)
+        number = value.get("id", 0)
+        future = self._picks.get(number)
+        if future is None or future.done():
+            return
+        found = self._picked.setdefault(number, [])
+        found += value["clients"]
+        if value["is_last"]:
+            future.set_result(value | {"clients": found})
 
     # -- an operator ----------------------------------------------------------------------------------------
 
@@ -371,7 +378,8 @@ class Balancer:
         progress |= {"total": len(plan["pairs"]), "stay": plan["stay"], "targets": plan["targets"]}
         self._say_drain(progress)
         await self._hand_over(plan["pairs"], progress)
-        progress["state"] = "done"
+        is_done = plan["is_answered"] and len(plan["pairs"]) == plan["found"]  # else nobody could take them
+        progress["state"] = "done" if is_done else "failed"
         self._say_drain(progress)
 
     def resume(self, name: str) -> None:

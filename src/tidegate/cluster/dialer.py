@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tidegate.broker.link_connection import LinkConnection
-from tidegate.broker.listener import Listener
+from tidegate.broker.listener import Listener, link_packet
 from tidegate.broker.session import NEVER, RELEASED, Session
 from tidegate.cluster.wire import LINK_USER
 from tidegate.mqtt.codes import ReasonCode
@@ -94,6 +94,7 @@ async def open_link(
             properties={
                 Property.SESSION_EXPIRY_INTERVAL: NEVER,
                 Property.RECEIVE_MAXIMUM: core.limits.receive_maximum,
+                Property.MAXIMUM_PACKET_SIZE: link_packet(core.limits),
             },
             protocol_level=5,
         )
@@ -128,7 +129,7 @@ def _attach(
     conn.keep_alive = KEEP_ALIVE
     quota = min(connack.properties.get(Property.RECEIVE_MAXIMUM, 65_535), core.limits.max_inflight)
     largest = connack.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
-    if largest and largest < core.limits.max_packet_size:
+    if largest and largest < conn.max_packet_in:
         conn.max_packet_out = largest
     session.attach(conn, 5, quota, not conn.max_packet_out)
     core.make_durable(session)

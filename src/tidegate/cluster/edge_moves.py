@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.broker.hooks import SessionElsewhere
+from tidegate.broker.hooks import ForeignSession, SessionElsewhere
 from tidegate.broker.session import Session
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import TAIL, Moves, marked
+from tidegate.cluster.moves import CLAIM_TIMEOUT, TAIL, Moves, is_foreign
 from tidegate.cluster.settings import Role
 
 if TYPE_CHECKING:
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.cluster")
 
-CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it is told to come again
 LINK_GRACE: Final = (
     5.0  # seconds without a head in which a client that may have a session elsewhere is told to wait
 )
-LISTED: Final = 5_000  # sessions named in one message
 
 
 class EdgeMoves(Moves):
@@ -48,16 +46,20 @@ class EdgeMoves(Moves):
 
     def on_freeze(self, peer: Peer, value: dict[str, Any]) -> None:
         client = value["client"]
-        freeze = partial(self._freeze, peer, client)
+        freeze = partial(self._freeze, peer, value)
         wait = partial(self._node.farewell.wait, self._node.core, client, value.get("address", ""), freeze)
         self._when_here(client, wait)
 
-    def _freeze(self, peer: Peer, client: str) -> None:
+    def _freeze(self, peer: Peer, value: dict[str, Any]) -> None:
+        client = value["client"]
         if self.is_leaving(client):
             return  # asked twice, because of a crash: the answer is on its way
         session = self._node.core.sessions.get(client)
         if session is None:
             self._node.send(peer, "frozen", {"client": client, "is_gone": True})
+            return
+        if is_foreign(session.user, value):
+            self._node.send(peer, "frozen", {"client": client, "is_foreign": True})
             return
         about = transfer.about(session)
         self._hush(session)
@@ -79,16 +81,30 @@ class EdgeMoves(Moves):
         with self._node.quiet():
             for subscription in session.subscriptions.values():
                 core.index.add(subscription)
-        conn = session.conn
-        if conn is not None:
-            session.quota = core.limits.max_inflight
-            session.paused = conn in core.blocked
-            session.drain()
-            conn.set_reading(True)
+        if session.conn is not None:
+            session.conn.unhush()
+        else:
+            self._expire_later(session)
+
+    def on_ended(self, session: Session) -> None:
+        """A session ends that was on its way to another node: the head hears of it when it asks for the rest."""
+        client = session.client_id
+        if self._frozen.get(client) is session:
+            del self._frozen[client]
+            for subscription in session.subscriptions.values():
+                self._node.forget(subscription)
+            self._erase(client)
+        elif self._cut.get(client) is session:
+            del self._cut[client]
+            self._erase(client)
+            for peer in self._node.peers.values():
+                self._node.send(peer, "lost", {"client": client, "is_here": False})
 
     def on_cut(self, peer: Peer, value: dict[str, Any]) -> None:
         session = self._frozen.pop(value["client"], None)
         if session is None:
+            client = value["client"]
+            self._node.send(peer, "lost", {"client": client, "is_here": client in self._node.core.sessions})
             return
         self._node.core.index.forget_routes()
         for subscription in session.subscriptions.values():
@@ -98,10 +114,12 @@ class EdgeMoves(Moves):
         self._when_loaded((session.client_id,), partial(self._send_tail, peer, session))
 
     def _send_tail(self, peer: Peer, session: Session) -> None:
+        if self._cut.get(session.client_id) is not session:
+            return  # it ended meanwhile
         session.settle_inflight()
         inbound = sorted(session.inbound or ())
         about = transfer.about(session)
-        for part, is_last in marked(transfer.parts(transfer.contents(session, self._node.core.now()))):
+        for part, is_last in transfer.marked(transfer.parts(transfer.contents(session, self._node.core.now()))):
             self._node.send(
                 peer,
                 "tail",
@@ -122,7 +140,7 @@ class EdgeMoves(Moves):
             self._leaving[session.client_id] = conn
 
     def on_release(self, peer: Peer, value: dict[str, Any]) -> None:
-        self._send_on(value["client"], value["address"])
+        self._send_on(value["client"], value["address"], is_over=bool(value.get("is_over")))
 
     def on_install(self, peer: Peer, value: dict[str, Any]) -> None:
         client = value["client"]
@@ -139,9 +157,9 @@ class EdgeMoves(Moves):
         self._node.core.index.forget_routes()
         about, inbound = parked["about"], parked["inbound"]
         self._erase(client)
-        session = self.install(about, self._take_parts(client), inbound)
+        self.install(about, self._take_parts(client), inbound)
         self.came += 1
-        self._node.send(peer, "installed", {"client": session.client_id})
+        self._node.send(peer, "installed", {"client": client})
 
     def on_append(self, peer: Peer, value: dict[str, Any]) -> None:
         core = self._node.core
@@ -155,7 +173,13 @@ class EdgeMoves(Moves):
     def on_nothing(self, peer: Peer, value: dict[str, Any]) -> None:
         self._when_here(value["client"], partial(self._settle_claim, value["client"]))
 
-    def claim(self, client: str) -> Awaitable[None] | None:
+    def on_foreign(self, peer: Peer, value: dict[str, Any]) -> None:
+        """The session that a client asked for is another user's."""
+        claim = self._claims.pop(value["client"], None)
+        if claim is not None and not claim.done():
+            claim.set_exception(ForeignSession(value["client"]))
+
+    def claim(self, client: str, user: str | None) -> Awaitable[None] | None:
         """Wait until the session of a client is here, if there is one; None if nobody can be asked for long."""
         node = self._node
         if client in self._parked:
@@ -169,7 +193,7 @@ class EdgeMoves(Moves):
                 is_long = node.core.now() - node.links.away_since > LINK_GRACE
                 return None if is_long else self.refuse(client)
             known = self._claims[client] = node.core.loop.create_future()
-            node.send(peer, "claim", {"client": client})
+            node.send(peer, "claim", {"client": client, "user": user})
         return self._wait(client, known)
 
     async def _wait(self, client: str, claim: asyncio.Future[None]) -> None:
@@ -196,9 +220,8 @@ class EdgeMoves(Moves):
             for name, session in self._node.core.sessions.items()
             if not name.startswith("$") and (session.expiry or session.conn is not None)
         ]
-        for at in range(0, max(1, len(names)), LISTED):
-            content = {"clients": names[at : at + LISTED], "is_last": at + LISTED >= len(names)}
-            self._node.send(peer, "sessions", content)
+        for part, is_last in transfer.name_parts(names):
+            self._node.send(peer, "sessions", {"clients": part, "is_last": is_last})
         if self._is_first_link:
             self._is_first_link = False
             self._go_on(peer)
@@ -220,9 +243,11 @@ class EdgeMoves(Moves):
         raise SessionElsewhere(client)
 
     def on_drop(self, peer: Peer, value: dict[str, Any]) -> None:
-        self._when_here(value["client"], partial(self._drop_session, value["client"]))
+        self._when_here(value["client"], partial(self._drop_session, peer, value))
 
-    def _drop_session(self, client: str) -> None:
-        session = self._node.core.sessions.get(client)
-        if session is not None:
+    def _drop_session(self, peer: Peer, value: dict[str, Any]) -> None:
+        session = self._node.core.sessions.get(value["client"])
+        if session is not None and is_foreign(session.user, value):
+            self._node.send(peer, "kept", {"client": value["client"], "newer": value["newer"]})
+        elif session is not None:
             self._end(session)

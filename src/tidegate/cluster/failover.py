@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.cluster import transfer
 from tidegate.cluster.head_moves import AT_TARGET, Moving
-from tidegate.cluster.moves import MOVING, TAIL, Moves, load_all, marked
+from tidegate.cluster.moves import MOVING, TAIL, Moves, load_all
 from tidegate.cluster.settings import Role
 from tidegate.mqtt.topics import matches
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tidegate.cluster.membership import ClusterNode
 
 log = logging.getLogger("tidegate.cluster")
+
+KEPT_SECONDS: Final = 60.0  # what waits for a head that is gone is kept so long for its edges, should they come here
 
 
 class Failover(Moves):
@@ -44,10 +46,18 @@ class Failover(Moves):
                 self._tell(peer)
         limit = node.core.now() - node.settings.takeover
         for peer in self._heads():
-            if peer.lost_at is not None and peer.lost_at < limit and peer.session.subscriptions:
-                log.warning("head gone: nothing is kept for it", extra={"node": peer.name})
+            if peer.lost_at is None or peer.lost_at >= limit:
+                continue
+            if peer.session.subscriptions:
+                log.warning("head gone: nothing more is kept for it", extra={"node": peer.name})
                 node.announcer.forget(peer.session, set())
-                transfer.empty(peer.session)
+            if peer.lost_at < node.core.now() - KEPT_SECONDS and peer.session.queued_messages:
+                node.core.spawn(self._empty(peer))
+
+    async def _empty(self, head: Peer) -> None:
+        await load_all(head.session)
+        if not head.is_connected:
+            transfer.empty(head.session)
 
     def on_link(self, peer: Peer) -> None:
         if peer.role is Role.HEAD:
@@ -66,8 +76,12 @@ class Failover(Moves):
             each.topic_filter.decode() for each in edge.session.subscriptions.values() if not each.share
         ]
         for head in self._heads():
-            if head.is_connected:
-                continue
+            if not head.is_connected:
+                self._node.core.spawn(self._share(head, edge, filters))
+
+    async def _share(self, head: Peer, edge: Peer, filters: list[str]) -> None:
+        await load_all(head.session)
+        if not head.is_connected and self._node.peers.get(edge.session.client_id) is edge:
             for message, qos, retain, identifiers, _ in transfer.deliveries(head.session):
                 topic = message.topic.decode(errors="replace")
                 if not topic.startswith("$") and any(matches(each, topic) for each in filters):
@@ -125,7 +139,7 @@ class Failover(Moves):
         rows = [
             transfer.row(0, delivery, now) for delivery in transfer.deliveries(edge.session) if delivery[1]
         ]
-        for part, _ in marked(transfer.parts(iter(rows))):
+        for part, _ in transfer.marked(transfer.parts(iter(rows))):
             if part:
                 node.send(head, "inherit", {"edge": edge.name, "rows": part})
         # In the same turn as the last part: one commit.
@@ -156,7 +170,7 @@ class Failover(Moves):
             rows += transfer.contents(move.session, now)
         rows = [[0, *row[1:]] for row in rows if row[1] != transfer.RELEASE]
         about = move.about if move.step == "complete" else {}
-        for part, _ in marked(transfer.parts(iter(rows))):
+        for part, _ in transfer.marked(transfer.parts(iter(rows))):
             node.send(head, "stray", {"client": move.client, "rows": part, "about": about})
             about = {}
         node.handover.end(move)

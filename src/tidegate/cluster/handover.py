@@ -22,7 +22,9 @@ reaches, and in sessions whose identifiers begin with `$`: they are in the store
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tidegate.broker.hooks import LINK_CLIENT
 from tidegate.broker.index import Subscription, Target
@@ -33,6 +35,8 @@ from tidegate.cluster.head_moves import AT_TARGET, HeadMoves, Moving
 from tidegate.cluster.moves import MOVING, RECORD, TAIL
 from tidegate.cluster.settings import Role
 from tidegate.mqtt.topics import matches
+
+log = logging.getLogger("tidegate.cluster")
 
 
 class Handover(HeadMoves, EdgeMoves):
@@ -69,36 +73,49 @@ class Handover(HeadMoves, EdgeMoves):
 
     def restored(self) -> None:
         """Go on where the node was when it went down; link sessions have what was said and not heard."""
-        core = self._node.core
-        for message in list(core.retained.match(RECORD + b"#")):
+        for message in list(self._node.core.retained.match(RECORD + b"#")):
             client = message.topic[len(RECORD) :].decode()
-            value = json.loads(message.payload)
-            if value["step"] == "parked":
-                self._parked[client] = value
-                continue
-            if value["step"] in ("frozen", "cut"):
-                session = core.sessions.get(client)
-                if session is not None:
-                    self._hush(session)
-                    (self._frozen if value["step"] == "frozen" else self._cut)[client] = session
-                continue
-            move = Moving(
-                client=client,
-                source=value["source"],
-                target=value["target"],
-                address=value["address"],
-                step=value["step"],
-                about=value["about"],
-                inbound=value["inbound"],
-                since=core.now(),
-                session=core.sessions.get(MOVING + client),
-            )
-            self.moving[client] = move
-            if move.step in AT_TARGET:
-                if move.session is not None:
-                    for subscription in move.session.subscriptions.values():
-                        core.index.remove(subscription)
-                link = f"{LINK_CLIENT}{Role.EDGE.value}/{move.target}"
-                for name, *_ in move.about["subscriptions"]:
-                    key = (link, name.encode())
-                    self._pledged[key] = self._pledged.get(key, 0) + 1
+            try:
+                self._restore(client, json.loads(message.payload))
+            except (ValueError, KeyError, TypeError):
+                log.exception("record of a move makes no sense", extra={"client": client})
+
+    def _restore(self, client: str, value: dict[str, Any]) -> None:
+        core = self._node.core
+        if value["step"] == "parked":
+            self._parked[client] = {
+                "step": "parked",
+                "about": value["about"],
+                "inbound": value["inbound"],
+            }
+            return
+        if value["step"] in ("frozen", "cut"):
+            session = core.sessions.get(client)
+            if session is not None:
+                self._hush(session)
+                (self._frozen if value["step"] == "frozen" else self._cut)[client] = session
+            return
+        move = Moving(
+            client=client,
+            source=value["source"],
+            target=value["target"],
+            address=value["address"],
+            step=value["step"],
+            about=value["about"],
+            inbound=value["inbound"],
+            newer=value.get("newer", ""),
+            since=core.now(),
+            session=core.sessions.get(MOVING + client),
+        )
+        if move.step in AT_TARGET:
+            keys = [(self._edge_link(move.target), name.encode()) for name, *_ in move.about["subscriptions"]]
+            if move.session is not None:
+                for subscription in move.session.subscriptions.values():
+                    core.index.remove(subscription)
+            for key in keys:
+                self._pledged[key] = self._pledged.get(key, 0) + 1
+        self.moving[client] = move
+
+    @staticmethod
+    def _edge_link(name: str) -> str:
+        return f"{LINK_CLIENT}{Role.EDGE.value}/{name}"

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.broker.hooks import SessionElsewhere
 from tidegate.broker.index import Subscription
 from tidegate.broker.session import NEVER, Session
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import MOVING, TAIL, Moves, load_all, marked
+from tidegate.cluster.moves import CLAIM_TIMEOUT, MOVING, TAIL, Moves, is_foreign, load_all
 
 if TYPE_CHECKING:
     from tidegate.cluster.membership import ClusterNode, Peer
 
 log = logging.getLogger("tidegate.cluster")
 
+BEFORE_TAIL: Final = ("freeze", "collect")  # steps of a move in which the old edge has the session
 AT_TARGET: Final = ("install", "installed")  # steps in which the session is at its new node
 OWNER_TIMEOUT: Final = (
     30.0  # seconds an edge may be away before its sessions are given up for clients that ask
@@ -40,6 +43,16 @@ class Moving:
     about: dict[str, Any] = field(default_factory=dict)
     inbound: list[int] = field(default_factory=list)
     done: asyncio.Future[bool] | None = None
+    asker: dict[str, Any] = field(default_factory=dict)  # the user that claims it, if somebody does
+    newer: str = ""  # node where the client began anew meanwhile: nobody needs what is on its way
+
+    newer_user: dict[str, Any] = field(default_factory=dict)
+
+    def is_begun_at(self, name: str) -> bool:
+        """Whether a session that a node has now is another one than that which is on its way."""
+        if name == self.target:
+            return self.step != "installed"
+        return name != self.source or self.step not in BEFORE_TAIL
 
 
 class HeadMoves(Moves):
@@ -50,12 +63,16 @@ class HeadMoves(Moves):
         self.owners: dict[str, str] = {}
         self.moving: dict[str, Moving] = {}
         self.moved = 0
+        self._named: dict[str, set[str]] = {}  # by edge: what it has named so far of its sessions
         self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
 
-    def move(self, client: str, target: str, *, is_claimed: bool = False) -> asyncio.Future[bool]:
-        """Move a session to an edge; the result is whether there was one. One move a client at a time.
+    def move(
+        self, client: str, target: str, asker: dict[str, Any] | None = None
+    ) -> asyncio.Future[bool]:
+        """Move a session to an edge, or to this head: one move a client at a time.
 
-        `is_claimed`: the client is at its new edge, so its old one need not wait for the right moment.
+        The result is whether there was a session. `asker`: the user that it must belong to, as `{"user": name}`; it is
+        at its new node, so its old one need not wait for the right moment.
         """
         loop = self._node.core.loop
         known = self.moving.get(client)
@@ -66,15 +83,21 @@ class HeadMoves(Moves):
         now = self._node.core.now()
         source = self.owners.get(client, "")
         move = Moving(client=client, source=source, target=target, since=now, done=loop.create_future())
+        move.asker = asker or {}
         assert move.done is not None
         self.moving[client] = move
         aim = self._peer(target)
         move.address = aim.address if aim is not None else ""
+        if target == self._node.name:
+            move.address = self._node.address()
         peer = self._peer(move.source)
         local = self._node.core.sessions.get(client)
         if peer is not None and move.source != target:
             self.note(move)
-            self._node.send(peer, "freeze", {"client": client, "address": "" if is_claimed else move.address})
+            address = "" if move.asker else move.address
+            self._node.send(peer, "freeze", {"client": client, "address": address} | move.asker)
+        elif local is not None and is_foreign(local.user, move.asker):
+            self._give_up(move, "foreign")
         elif local is not None:
             self._take_local(move, local)
         else:
@@ -87,10 +110,19 @@ class HeadMoves(Moves):
         move.source = ""
         self._hush(session)
         self._open(move)
+        for subscription in session.subscriptions.values():
+            self._node.forget(subscription)  # it went quietly, and the move wants the same now
         self._node.core.spawn(self._take_local_contents(move, session))
 
     async def _take_local_contents(self, move: Moving, session: Session) -> None:
         await load_all(session)
+        if self._node.core.sessions.get(move.client) is not session:
+            self._abandon(move)
+            return
+        if move.newer:
+            self._drop(session)
+            self._abandon(move)
+            return
         move.inbound = sorted(session.inbound or ())
         self._keep_part(move.client, list(transfer.contents(session, self._node.core.now())))
         conn = session.conn
@@ -99,15 +131,29 @@ class HeadMoves(Moves):
             self._leaving[move.client] = conn
         self._complete(move)
 
-    def _give_up(self, move: Moving) -> None:
-        """There is nothing to move."""
+    def _give_up(self, move: Moving, answer: str = "nothing") -> None:
+        """There is nothing to move, or nothing for who asked."""
         self.moving.pop(move.client, None)
         self._erase(move.client)
         peer = self._peer(move.target)
         if peer is not None:
-            self._node.send(peer, "nothing", {"client": move.client})
+            self._node.send(peer, answer, {"client": move.client})
         if move.done is not None and not move.done.done():
             move.done.set_result(False)
+
+    def _abandon(self, move: Moving) -> None:
+        """The session ended on its way, or its client has another now."""
+        self.end(move)
+        self._give_up(move)
+        self._release(move, "")
+
+    def on_lost(self, peer: Peer, value: dict[str, Any]) -> None:
+        """The old edge has nothing more of a session that it gave up."""
+        move = self.moving.get(value["client"])
+        if move is not None and move.step == "collect" and move.source == peer.name:
+            if not value["is_here"] and self.owners.get(move.client) == peer.name:
+                del self.owners[move.client]
+            self._abandon(move)
 
     def on_frozen(self, peer: Peer, value: dict[str, Any]) -> None:
         move = self.moving.get(value["client"])
@@ -116,8 +162,17 @@ class HeadMoves(Moves):
                 self._node.send(peer, "thaw", {"client": value["client"]})
             return
         if value.get("is_gone"):
-            self.owners.pop(move.client, None)
+            if self.owners.get(move.client) == peer.name:
+                del self.owners[move.client]
             self._give_up(move)
+            return
+        if value.get("is_foreign"):
+            self._give_up(move, "foreign")
+            return
+        if move.newer:
+            self._node.send(peer, "thaw", {"client": move.client})
+            self._ask_to_end(peer, move.client, move.newer, move.newer_user)
+            self._abandon(move)
             return
         move.about = value["about"]
         self._open(move)
@@ -193,21 +248,30 @@ class HeadMoves(Moves):
 
     def _complete(self, move: Moving) -> None:
         """Everything is here: on to B."""
+        if move.newer:
+            self._abandon(move)
+            return
         move.step = "complete"
         self.note(move)
         self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move))
 
     def _push(self, move: Moving) -> None:
         session = move.session
-        peer = self._peer(move.target)
         assert session is not None
+        if move.newer:
+            self._abandon(move)
+            return
+        if move.target == self._node.name:
+            self._arrive(move, session)
+            return
+        peer = self._peer(move.target)
         if peer is None:
             log.error("no such node to move a session to", extra={"node": move.target, "client": move.client})
             return
         core = self._node.core
         rows = [*self._take_parts(move.client), *transfer.contents(session, core.now())]
         transfer.empty(session)
-        for part, is_last in marked(transfer.parts(iter(rows))):
+        for part, is_last in transfer.marked(transfer.parts(iter(rows))):
             content = {"client": move.client, "rows": part, "is_last": is_last}
             if is_last:
                 content |= {"about": move.about, "inbound": move.inbound}
@@ -221,6 +285,29 @@ class HeadMoves(Moves):
         move.step = "install"
         self.note(move)
         core.index.forget_routes()
+
+    def _arrive(self, move: Moving, collected: Session) -> None:
+        """The session is for a client of this head."""
+        core = self._node.core
+        rows = [*self._take_parts(move.client), *transfer.contents(collected, core.now())]
+        core.end_session(collected)
+        self.install(move.about, rows, move.inbound)
+        del self.moving[move.client]
+        self._erase(move.client)
+        self.owners.pop(move.client, None)
+        self.moved += 1
+        self._release(move, move.address)
+        if move.done is not None and not move.done.done():
+            move.done.set_result(True)
+
+    def _release(self, move: Moving, address: str) -> None:
+        """The client, if the old node has it still, goes to the new one; without address it has another session."""
+        source = self._peer(move.source)
+        if source is not None:
+            value = {"client": move.client, "address": address, "is_over": bool(move.newer)}
+            self._node.send(source, "release", value)
+        else:
+            self._send_on(move.client, address, is_over=bool(move.newer))
 
     def _pledge(self, link: Session, name: bytes, subscription: Subscription) -> None:
         """B's link gets what the session wants, before B has asked for it."""
@@ -252,8 +339,8 @@ class HeadMoves(Moves):
         core = self._node.core
         assert move.session is not None
         del self.moving[move.client]
-        rows = list(transfer.contents(move.session, core.now()))
-        for part, is_last in marked(transfer.parts(iter(rows))):
+        rows = [] if move.newer else list(transfer.contents(move.session, core.now()))
+        for part, is_last in transfer.marked(transfer.parts(iter(rows))):
             self._node.send(peer, "append", {"client": move.client, "rows": part, "is_last": is_last})
         for name in list(move.session.subscriptions):
             key = (peer.session.client_id, name)
@@ -264,14 +351,12 @@ class HeadMoves(Moves):
         core.end_session(move.session)
         self._erase(move.client)
         core.index.forget_routes()
-        self.owners[move.client] = peer.name
         self.moved += 1
-        source = self._peer(move.source)
-        address = peer.address or (move.address if peer.name == move.target else "")
-        if source is not None:
-            self._node.send(source, "release", {"client": move.client, "address": address})
-        elif move.client in self._leaving:
-            self._send_on(move.client, address)
+        if not move.newer:
+            self.owners[move.client] = peer.name
+        elif move.newer != peer.name:
+            self._node.send(peer, "drop", {"client": move.client})
+        self._release(move, peer.address or (move.address if peer.name == move.target else ""))
         if move.done is not None and not move.done.done():
             move.done.set_result(True)
 
@@ -290,16 +375,38 @@ class HeadMoves(Moves):
         if owner == peer.name or (owner is None and client not in self._node.core.sessions):
             self._node.send(peer, "nothing", {"client": client})
             return
-        self.move(client, peer.name, is_claimed=True)
+        self.move(client, peer.name, {"user": value["user"]})
+
+    async def fetch(self, client: str, user: str | None) -> None:
+        """Get a session here, for a client that cannot be sent to where it is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLAIM_TIMEOUT):
+                await asyncio.shield(self.move(client, self._node.name, {"user": user}))
+        if client in self.moving or client in self.owners:
+            raise SessionElsewhere(client)
 
     def on_sessions(self, peer: Peer, value: dict[str, Any]) -> None:
+        """An edge whose link opened names what it has; what went on elsewhere meanwhile it gives up."""
         takeover = self._node.takeover
+        named = self._named.setdefault(peer.name, set())
+        named.update(value["clients"])
         for client in value["clients"]:
-            if takeover is not None and takeover.is_stale(peer, client):
+            move = self.moving.get(client)
+            is_part = move is not None and peer.name in (move.source, move.target)
+            if (takeover is not None and takeover.is_stale(peer, client)) or (
+                not is_part and self._is_elsewhere(client, peer)
+            ):
                 self._node.send(peer, "drop", {"client": client})
-            elif client not in self.moving:
-                self.owners[client] = peer.name
-        if takeover is not None and value.get("is_last"):
+            elif move is None or move.is_begun_at(peer.name):
+                self._began(client, peer.name, {})
+        if not value.get("is_last"):
+            return
+        for client in [client for client, owner in self.owners.items() if owner == peer.name]:
+            is_coming = client in self.moving or (takeover is not None and takeover.is_adopted(client))
+            if client not in named and not is_coming:
+                del self.owners[client]
+        del self._named[peer.name]
+        if takeover is not None:
             takeover.on_back(peer)
         if value.get("is_last"):
             self._ask_again(peer)
@@ -308,19 +415,64 @@ class HeadMoves(Moves):
         """An edge that is back may have forgotten what it waited with."""
         for move in self.moving.values():
             if move.step == "freeze" and move.source == peer.name:
-                self._node.send(peer, "freeze", {"client": move.client})
+                self._node.send(peer, "freeze", {"client": move.client} | move.asker)
+
+    def _is_elsewhere(self, client: str, peer: Peer) -> bool:
+        owner = self.owners.get(client, peer.name)
+        is_others = owner != peer.name and self._peer(owner) is not None
+        return is_others or client in self._node.core.sessions or client in self.moving
 
     def on_here(self, peer: Peer, value: dict[str, Any]) -> None:
         """A client connected at an edge. Another that had its session ends it: the client began anew."""
         client = value["client"]
-        before = self.owners.get(client)
-        self.owners[client] = peer.name
-        other = self._peer(before) if before not in (None, peer.name) else None
-        if other is not None and client not in self.moving:
-            self._node.send(other, "drop", {"client": client})
         local = self._node.core.sessions.get(client)
+        if local is not None and is_foreign(local.user, value):
+            self._node.send(peer, "drop", {"client": client})
+            return
+        self._began(client, peer.name, {"user": value["user"]})
         if local is not None:
             self._end(local)
+
+    def here(self, client: str, user: str | None) -> None:
+        """A client connected at this head."""
+        self._began(client, self._node.name, {"user": user})
+        if self.owners.get(client) == self._node.name:
+            del self.owners[client]
+
+    def on_kept(self, peer: Peer, value: dict[str, Any]) -> None:
+        """A session is another user's than the one who began anew with its name: that one goes."""
+        client, newer = value["client"], value["newer"]
+        if self.owners.get(client, self._node.name) == newer:
+            self.owners[client] = peer.name
+        self._expel(client, newer)
+
+    def _expel(self, client: str, name: str) -> None:
+        peer = self._peer(name)
+        local = self._node.core.sessions.get(client)
+        if peer is not None:
+            self._node.send(peer, "drop", {"client": client})
+        elif name == self._node.name and local is not None:
+            self._end(local)
+
+    def _ask_to_end(self, peer: Peer, client: str, newer: str, asker: dict[str, Any]) -> None:
+        self._node.send(peer, "drop", {"client": client, "newer": newer} | asker)
+
+    def _began(self, client: str, name: str, asker: dict[str, Any]) -> None:
+        """A node has the session of a client from now on; who had another ends it, at once or when its move is over."""
+        before = self.owners.get(client, "")
+        on_its_way = self.moving.get(client)
+        if on_its_way is not None and is_foreign(on_its_way.about.get("user"), asker):
+            self._node.core.loop.call_soon(self._expel, client, name)  # a client of ours is not yet let in
+            return
+        self.owners[client] = name
+        move = self.moving.get(client)
+        is_moving = move is not None and before in (move.source, move.target) and before != move.newer
+        if move is not None and move.is_begun_at(name):
+            move.newer, move.newer_user = name, asker
+            self.note(move)
+        other = self._peer(before)
+        if other is not None and before != name and not is_moving:
+            self._ask_to_end(other, client, name, asker)
 
     def on_gone(self, peer: Peer, value: dict[str, Any]) -> None:
         if self.owners.get(value["client"]) == peer.name:
@@ -337,6 +489,7 @@ class HeadMoves(Moves):
                 "address": move.address,
                 "about": move.about,
                 "inbound": move.inbound,
+                "newer": move.newer,
             },
         )
 

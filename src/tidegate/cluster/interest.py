@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -48,12 +49,18 @@ class Interest:
         elif key in self._counts:
             del self._counts[key]
             self.changed[key] = False
+            self._group_by_identifier.pop(self._identifiers.pop(key, 0), None)
 
     def identifier(self, key: Filter) -> int:
-        """The Subscription Identifier of a group, the same as long as the node runs."""
+        """The Subscription Identifier of a group: the same after a restart, as messages that bear it may wait."""
         known = self._identifiers.get(key)
         if known is None:
-            known = self._identifiers[key] = len(self._identifiers) % MAX_IDENTIFIER + 1
+            share, topic_filter = key
+            digest = hashlib.blake2b(share.encode() + b"/" + topic_filter, digest_size=4).digest()
+            known = int.from_bytes(digest) % MAX_IDENTIFIER + 1
+            while known in self._group_by_identifier:
+                known = known % MAX_IDENTIFIER + 1
+            self._identifiers[key] = known
             self._group_by_identifier[known] = key
         return known
 

@@ -17,12 +17,13 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
+from tidegate.broker.handing_on import ESTATE
 from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, READY_TOPIC, ConnectRequest
 from tidegate.broker.index import Route, Subscription
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import Session
-from tidegate.cluster import wire
+from tidegate.cluster import transfer, wire
 from tidegate.cluster.admission import Admission
 from tidegate.cluster.agent import MBIT, EdgeAgent, asked_budget
 from tidegate.cluster.announcing import Announcer
@@ -222,7 +223,7 @@ class ClusterNode:
     # -- the broker asks ------------------------------------------------------------------------------------
 
     def prepare(
-        self, request: ConnectRequest, clean_start: bool, session: Session | None
+        self, request: ConnectRequest, clean_start: bool, session: Session | None, user: str | None
     ) -> str | Awaitable[None] | None:
         if self.handover.is_leaving(request.client_id):
             return self.handover.refuse(request.client_id)
@@ -230,13 +231,20 @@ class ClusterNode:
             return None
         if self.role is Role.HEAD:
             peer = self.named(self.handover.owners.get(request.client_id, ""))
-            if peer is None or request.version < 5:
+            if peer is None:
                 return None
             if peer.is_connected:
-                return peer.address or None
+                # Who cannot be told where to go gets its session here.
+                to = peer.address if request.version == 5 else ""
+                return to or self.handover.fetch(request.client_id, user)
             is_long = self.core.now() - (peer.lost_at or 0.0) > OWNER_TIMEOUT
             return None if is_long else self.handover.refuse(request.client_id)
-        return self.handover.claim(request.client_id)
+        return self.handover.claim(request.client_id, user)
+
+    def on_ended(self, session: Session) -> None:
+        if not session.client_id.startswith(("$", ESTATE)):
+            self.handover.on_ended(session)
+            self._tell_heads("gone", session.client_id)
 
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
         if self.agent is not None:
@@ -270,10 +278,10 @@ class ClusterNode:
         # A message that another head sent is for our groups as well only if that head has none: it chose already.
         return Route(targets, () if is_from_head else whole.shared)
 
-    def group_route(self, link: Connection, identifier: int) -> Route:
+    def group_route(self, link: Connection, identifier: int, topic: bytes) -> Route:
         key = self.announcer.interest.group(identifier)
         group = None if key is None else self.core.index.groups.get(key)
-        if group is None:
+        if group is None or not matches(group.topic_filter.decode(), topic.decode()):
             return Route([], ())
         if self.role is Role.HEAD:  # another head chose us: one of our side gets it
             heads = f"{LINK_CLIENT}head/"
@@ -349,8 +357,10 @@ class ClusterNode:
                 continue
             wanted.append((session.queued_messages, client_id, topic or filters[0]))
         wanted.sort()
-        clients = [[client_id, name] for _, client_id, name in wanted[:limit]]
-        self.send(peer, "picked", {"id": value.get("id"), "clients": clients, "stay": stay})
+        rows = ([client_id, name] for _, client_id, name in wanted[:limit])
+        for part, is_last in transfer.marked(transfer.parts(rows)):
+            content = {"id": value.get("id"), "clients": part, "stay": stay, "is_last": is_last}
+            self.send(peer, "picked", content)
 
     def _on_picked(self, peer: Peer, value: dict[str, Any]) -> None:
         if self.balancer is not None:
@@ -364,8 +374,8 @@ class ClusterNode:
             self.takeover.on_boot(peer, str(value.get("boot", "")))
 
     def _on_filters(self, peer: Peer, value: dict[str, Any]) -> None:
-        self.announcer.forget(peer.session, {str(name).encode() for name in value.get("filters", ())})
-        if self.failover is not None and peer.name in self._newcomers:
+        is_all = self.announcer.on_filters(peer.session, value)
+        if is_all and self.failover is not None and peer.name in self._newcomers:
             self._newcomers.discard(peer.name)
             self.failover.on_newcomer(peer)
 
@@ -395,19 +405,18 @@ class ClusterNode:
     def on_connected(self, client: Connection) -> None:
         if client.listener.is_link:
             return
-        self._tell_heads("here", client.session.client_id)
+        session = client.session
+        self._tell_heads("here", session.client_id, user=session.user)
         if self.role is Role.HEAD:
-            self.handover.owners.pop(client.session.client_id, None)
+            self.handover.here(session.client_id, session.user)
 
-    def _tell_heads(self, kind: str, client_id: str) -> None:
+    def _tell_heads(self, kind: str, client_id: str, **more: Any) -> None:
         if self.role is Role.EDGE:
             for peer in self.peers.values():
                 if peer.is_connected:
-                    self.send(peer, kind, {"client": client_id})
+                    self.send(peer, kind, {"client": client_id} | more)
 
     def on_disconnected(self, client: Connection, reason: CloseReason) -> None:
-        if not client.listener.is_link and client.session.expiry == 0 and reason is not CloseReason.MOVED:
-            self._tell_heads("gone", client.session.client_id)
         if client.listener.is_link:
             self.links.on_lost(client, str(reason))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOVING: Final = "$move/"  # client identifier, at the head, of a session on its way: what is collected for it
 TAIL: Final = "$tail/"  # the same, at the head and at B, for parts of what it had
+CLAIM_TIMEOUT: Final = 5.0  # seconds a client waits for its session; then it is told to come again
 RECORD: Final = b"$tide/move/"  # what is under way, by client
 
 
@@ -83,15 +84,21 @@ class Moves:
     def _hush(self, session: Session) -> None:
         """Nothing more is sent to it or read from it, and only we add to it."""
         core = self._node.core
-        conn = session.conn
-        if conn is not None:
-            conn.set_reading(False)
-            core.write()
-            session.paused = True
-            session.quota = 0  # a socket that takes more again must not start anything
+        if session.conn is not None:
+            session.conn.hush()
         with self._node.quiet():
             for subscription in session.subscriptions.values():
                 core.index.remove(subscription)
+        core.alarms.cancel(session.expiry_alarm)
+        session.expiry_alarm = None
+
+    def _expire_later(self, session: Session) -> None:
+        """Nobody is connected to it: its time runs from now on."""
+        core = self._node.core
+        if session.expiry != NEVER:
+            session.expiry_alarm = core.alarms.at(
+                core.now() + session.expiry, partial(core.expire, session, session.epoch)
+            )
 
     def install(
         self,
@@ -100,8 +107,14 @@ class Moves:
         inbound: list[int] | None = None,
         next_seq: int = 1,
     ) -> Session:
-        """A session as another node had it, with what waits in it; nobody is connected to it yet."""
+        """A session as another node had it, with what waits in it; nobody is connected to it yet.
+
+        A client that began anew here has its new session, and what it left behind is nobody's.
+        """
         core = self._node.core
+        known = core.sessions.get(about["client"])
+        if known is not None and known.epoch:
+            return known
         session, _ = core.open_session(about["client"], clean_start=True)
         session.user = about["user"]
         session.expiry = about["expiry"]
@@ -117,10 +130,7 @@ class Moves:
             for number in inbound or ():
                 session.durable.store.received(session, number, True)
             session.durable.store.save_session(session, is_connected=False)
-        if session.expiry != NEVER:
-            session.expiry_alarm = core.alarms.at(
-                core.now() + session.expiry, partial(core.expire, session, session.epoch)
-            )
+        self._expire_later(session)
         return session
 
     def _drop(self, session: Session) -> None:
@@ -133,13 +143,18 @@ class Moves:
         session.subscriptions = {}
         session.load = None
         session.expiry = 0
+        if core.sessions.get(session.client_id) is session:
+            del core.sessions[session.client_id]  # it does not end: it is elsewhere
         core.end_session(session)
 
-    def _send_on(self, client: str, address: str) -> None:
+    def _send_on(self, client: str, address: str, is_over: bool = False) -> None:
+        """Tell a client where its session is now; `is_over`: it began anew elsewhere, on another connection."""
         conn = self._leaving.pop(client, None)
         if conn is not None and not conn.is_closing:
             conn.session.paused = False
-            if address:
+            if is_over:
+                conn.close(CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER)
+            elif address:
                 properties: Properties = {Property.SERVER_REFERENCE: address}
                 conn.close(CloseReason.MOVED, ReasonCode.USE_ANOTHER_SERVER, properties=properties)
             else:  # nobody knows where it is now: whoever it asks next does
@@ -160,6 +175,11 @@ class Moves:
         self._node.core.retained.remove(RECORD + client.encode())
 
 
+def is_foreign(owner: str | None, value: dict[str, Any]) -> bool:
+    """Whether who asks for a session, if that is known, is another user than the one it belongs to."""
+    return owner is not None and "user" in value and bool(value["user"] != owner)
+
+
 async def load_all(session: Session) -> None:
     """Bring what a durable session has on disk only into memory; bounded by `limits.max_queued_messages`."""
     durable = session.durable
@@ -178,12 +198,3 @@ async def load_all(session: Session) -> None:
             durable.tail_bytes -= size
             durable.tail_after = delivery[4]
     session.settle_inflight()
-
-
-def marked(parts: Iterator[list[list[Any]]]) -> Iterator[tuple[list[list[Any]], bool]]:
-    """Each part, and whether it is the last."""
-    before = next(parts)
-    for part in parts:
-        yield before, False
-        before = part
-    yield before, True

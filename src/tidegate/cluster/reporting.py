@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from tidegate.flow.load_report import LOAD_TOPIC, LoadReport
 if TYPE_CHECKING:
     from tidegate.cluster.links import Peer
     from tidegate.cluster.membership import ClusterNode
+
+log = logging.getLogger("tidegate.cluster")
 
 
 class Reporter:
@@ -52,15 +55,22 @@ class Reporter:
         node = self._node
         while True:
             await asyncio.sleep(node.settings.interval)
-            if node.role is Role.EDGE:
-                if node.agent is not None:
-                    node.agent.look(node.settings.interval)
-                for peer in node.peers.values():
-                    if peer.is_connected:
-                        self._report(peer)
-            else:
-                self.say_nodes()
-            node.look()
+            try:
+                self._tell()
+                node.look()
+            except Exception:
+                log.exception("unexpected error while looking at the cluster")
+
+    def _tell(self) -> None:
+        node = self._node
+        if node.role is Role.EDGE:
+            if node.agent is not None:
+                node.agent.look(node.settings.interval)
+            for peer in node.peers.values():
+                if peer.is_connected:
+                    self._report(peer)
+        else:
+            self.say_nodes()
 
     def _report(self, peer: Peer) -> None:
         node = self._node

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.broker.session import NEVER, Session
 from tidegate.broker.shared import Tag
 from tidegate.cluster import transfer
-from tidegate.cluster.moves import Moves, load_all, marked
+from tidegate.cluster.moves import Moves, load_all
 
 if TYPE_CHECKING:
     from tidegate.broker.message import Message
@@ -173,7 +173,7 @@ class Copier(Moves):
             if delivery[4] <= copy.base_seq and delivery[1] and not isinstance(delivery[3], Tag)
         ]
         rows = (transfer.row(0, delivery, now) for delivery in deliveries)
-        for part, is_last in marked(transfer.parts(rows)):
+        for part, is_last in transfer.marked(transfer.parts(rows)):
             self._say("base", client, rows=part, is_last=is_last, next_seq=session.durable.next_seq)
         copy.is_complete = True
 
@@ -223,6 +223,7 @@ class Shadows(Moves):
         super().__init__(node)
         self.shadows: dict[str, Shadow] = {}
         self._opening: set[str] = set()
+        self._wanted: dict[str, set[str]] = {}  # by owner: what was named so far of what is left to this node
         self._adopting: dict[str, asyncio.Future[None]] = {}  # copies on their way to be sessions
 
     def restored(self) -> None:
@@ -364,7 +365,12 @@ class Shadows(Moves):
 
     def on_adopt(self, peer: Peer, value: dict[str, Any]) -> None:
         """The owner is gone for good: its sessions are this node's now."""
-        owner, wanted = str(value["owner"]), set(value["clients"])
+        owner = str(value["owner"])
+        wanted = self._wanted.setdefault(owner, set())
+        wanted.update(value["clients"])
+        if not value["is_last"]:
+            return
+        del self._wanted[owner]
         found = [client for client, shadow in self.shadows.items() if shadow.owner == owner]
         done: asyncio.Future[None] = self._node.core.loop.create_future()
         self._adopting |= dict.fromkeys(wanted.intersection(found), done)
@@ -396,7 +402,8 @@ class Shadows(Moves):
             if number % ADOPTED_PER_TURN == ADOPTED_PER_TURN - 1:
                 await asyncio.sleep(0)
         log.warning("sessions of another edge adopted", extra={"node": owner, "sessions": len(adopted)})
-        self._node.send(peer, "adopted", {"owner": owner, "clients": adopted})
+        for part, is_last in transfer.name_parts(adopted):
+            self._node.send(peer, "adopted", {"owner": owner, "clients": part, "is_last": is_last})
         for client in wanted.intersection(found):
             self._adopting.pop(client, None)
         done.set_result(None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.broker.hooks import LINK_TOPIC
 from tidegate.broker.message import Message
 from tidegate.cluster import transfer
-from tidegate.cluster.head_moves import AT_TARGET, Moving
+from tidegate.cluster.head_moves import AT_TARGET, BEFORE_TAIL, Moving
 from tidegate.cluster.settings import Replication, Role
 
 if TYPE_CHECKING:
@@ -30,11 +30,16 @@ class Takeover:
         self.standbys: dict[str, str] = {}
         self._boots: dict[str, str] = {}
         self._fallen: dict[str, set[str]] = {}
+        self._adopted: dict[str, set[str]] = {}  # by fallen edge: what its standby has named so far
         self.taken_over = 0
 
     def restored(self) -> None:
         for message in self._node.core.retained.match(FALLEN + b"#"):
-            self._fallen[message.topic[len(FALLEN) :].decode()] = set(json.loads(message.payload))
+            name = message.topic[len(FALLEN) :].decode()
+            try:
+                self._fallen[name] = {str(client) for client in json.loads(message.payload)}
+            except (ValueError, TypeError):
+                log.exception("list of sessions makes no sense", extra={"node": name})
 
     @property
     def _is_on(self) -> bool:
@@ -113,7 +118,8 @@ class Takeover:
         coming = [
             move.client for move in handover.moving.values() if move.target == name and move.step in AT_TARGET
         ]
-        node.send(standby, "adopt", {"owner": name, "clients": clients + coming})
+        for part, is_last in transfer.name_parts(clients + coming):
+            node.send(standby, "adopt", {"owner": name, "clients": part, "is_last": is_last})
         self._fallen[name] = set(clients + coming)
         self._keep_fallen(name)
         for delivery in transfer.deliveries(fallen.session):
@@ -139,16 +145,18 @@ class Takeover:
     def on_adopted(self, peer: Peer, value: dict[str, Any]) -> None:
         """The standby has these sessions now."""
         handover = self._node.handover
+        adopted = self._adopted.setdefault(value["owner"], set())
+        adopted.update(value["clients"])
         for client in value["clients"]:
             handover.owners[client] = peer.name
             move = handover.moving.get(client)
             if move is not None and move.step in AT_TARGET and move.target == peer.name:
                 handover.installed_otherwise(move, peer)
-        for client, owner in list(handover.owners.items()):
-            if owner == peer.name and client in self._fallen.get(value["owner"], set()) - set(
-                value["clients"]
-            ):
-                del handover.owners[client]  # there was no copy of it yet
+        if value["is_last"]:
+            del self._adopted[value["owner"]]
+            for client in self._fallen.get(value["owner"], set()) - adopted:
+                if handover.owners.get(client) == peer.name:
+                    del handover.owners[client]  # there was no copy of it yet
 
     def _keep_fallen(self, name: str) -> None:
         payload = json.dumps(sorted(self._fallen[name])).encode()
@@ -158,13 +166,14 @@ class Takeover:
         """Whether an edge that is back has a session which went on elsewhere meanwhile."""
         return client in self._fallen.get(peer.name, ())
 
+    def is_adopted(self, client: str) -> bool:
+        """Whether it is with a standby, or about to be."""
+        return any(client in clients for clients in self._fallen.values())
+
     def on_back(self, peer: Peer) -> None:
         """It has named its sessions."""
         if self._fallen.pop(peer.name, None) is not None:
             self._node.core.retained.remove(FALLEN + peer.name.encode())
-
-
-BEFORE_TAIL: Final = ("freeze", "collect")  # steps of a move in which the old edge has the session
 
 
 def next_in_ring(name: str, names: list[str]) -> str:

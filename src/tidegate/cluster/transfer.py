@@ -7,8 +7,8 @@ session derives them from sequence numbers; one that was not durable gets number
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tidegate.broker.durable import packet_identifier
 from tidegate.broker.handing_on import GIVEN_ON
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PART_BYTES: Final = 256 * 1024
 IDENTIFIERS: Final = 65_535
 RELEASE: Final = "release"
+T = TypeVar("T")
 
 
 def about(session: Session) -> dict[str, Any]:
@@ -102,6 +103,20 @@ def parts(rows: Iterator[list[Any]]) -> Iterator[list[list[Any]]]:
     yield part
 
 
+def name_parts(names: Iterable[str]) -> Iterator[tuple[list[str], bool]]:
+    """Names in pieces that fit into a packet, and whether it is the last one; at least one piece."""
+    return marked([name for [name] in part] for part in parts([name] for name in names))
+
+
+def marked(pieces: Iterator[T]) -> Iterator[tuple[T, bool]]:
+    """Each of at least one, and whether it is the last."""
+    before = next(pieces)
+    for piece in pieces:
+        yield before, False
+        before = piece
+    yield before, True
+
+
 def delivery_of(fields: list[Any], now: float) -> Delivery:
     _, topic, payload, qos, retain, identifiers, message_qos, properties, left, publisher = fields
     message = Message(
@@ -176,6 +191,8 @@ def empty(session: Session) -> None:
         session.count_out(delivery[0].size_bytes)
     session.inflight = {}
     session.pending = None
+    if session.is_full:
+        session.check_room()
 
 
 __all__ = [
@@ -186,6 +203,8 @@ __all__ = [
     "delivery_of",
     "empty",
     "fill",
+    "marked",
+    "name_parts",
     "parts",
     "row",
     "subscriptions_of",

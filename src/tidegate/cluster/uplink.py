@@ -174,11 +174,11 @@ class Uplink:
     def _take_in(self, now: float) -> list[Session]:
         """Every client is paced, also one that connected just now; what came for it is noted."""
         queues = self._queues
-        for session in [each for each in queues if each.conn is None]:
+        for session in [each for each in queues if each.conn is None or each.conn.is_hushed]:
             del queues[session]
         for conn in self._core.connections:
             session = conn.session
-            if conn.listener.is_link or session.conn is not conn:
+            if conn.listener.is_link or session.conn is not conn or conn.is_hushed:
                 continue
             queue = queues.get(session)
             if queue is None or not queue.bundle:

@@ -6,13 +6,13 @@ import hmac
 import json
 from typing import Any, Final
 
-from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC, ConnectRequest, Verdict
+from tidegate.broker.hooks import LINK_CLIENT, LINK_RETAINED, LINK_TOPIC, ConnectRequest, Verdict
 from tidegate.broker.message import Message
 from tidegate.cluster.settings import Role
 from tidegate.mqtt.codes import ReasonCode
 
 LINK_USER: Final = "$link"
-RETAINED: Final = LINK_TOPIC + b"retained/"  # then QoS, "/", topic
+RETAINED: Final = LINK_RETAINED  # then QoS, "/", topic
 HELLO: Final = "hello"  # who I am and where clients reach me
 FILTERS: Final = "filters"  # all that I subscribe to, so that what is gone is forgotten
 STATE: Final = "state"  # my load
@@ -22,7 +22,7 @@ NODES: Final = "nodes"  # the cluster as the head sees it
 EXACT: Final = frozenset(
     {
         "adopt", "adopted", "append", "copy", "cut", "drop", "freeze", "frozen", "inherit", "install", "installed",
-        "release", "stray", "tail", "thaw",
+        "kept", "lost", "release", "stray", "tail", "thaw",
     }
 )  # fmt: skip
 

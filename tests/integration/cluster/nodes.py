@@ -80,3 +80,13 @@ async def cluster(edges: int = 2, data: Path | None = None, **changes: Any) -> A
         found = Cluster(head, nodes, clients)
         await found.settled()
         yield found
+
+
+async def unlink(nodes: Cluster, edge: Node) -> None:
+    """Take an edge's link away until its `start`; what nodes say to each other waits."""
+    peer = member(nodes.head).named(member(edge).name)
+    assert peer is not None
+    await member(edge).stop()
+    for conn in [each for each in edge.broker.core.connections if each.listener.is_link]:
+        conn.transport.abort()
+    await wait_until(lambda: not peer.is_connected)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.integration.cluster.nodes import Cluster, member, settings, wait_until
 from tidegate.client import Client
+from tidegate.cluster.settings import Role
 from tidegate.node import Node
 
 PERSISTENT: dict[str, Any] = {
@@ -20,9 +21,9 @@ PERSISTENT: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def two_heads(data: Path, edges: int = 2) -> AsyncIterator[tuple[Cluster, Node]]:
+async def two_heads(data: Path, edges: int = 2, **changes: Any) -> AsyncIterator[tuple[Cluster, Node]]:
     """A cluster whose edges know two heads; the first, which a test stops and may start again, is theirs."""
-    common: dict[str, Any] = {"cluster__takeover": 0.5}
+    common: dict[str, Any] = {"cluster__takeover": 0.5} | changes
     first = Node(settings("h1", "head", data=str(data / "h1"), **common))
     await first.start()
     async with AsyncExitStack() as stack:
@@ -93,6 +94,24 @@ async def test_edges_keep_serving_and_a_second_head_takes_over(tmp_path: Path) -
         late = await nodes.client(nodes.edges[1], "late")
         await late.subscribe("r")
         assert (await anext(late.messages)).payload == b"kept"
+
+
+async def test_what_waited_on_disk_for_a_dead_head_reaches_edges_that_come_late(tmp_path: Path) -> None:
+    async with two_heads(tmp_path, edges=1, store__memory_queue=10) as (nodes, second):
+        client = await nodes.client(nodes.edges[0], "c", **PERSISTENT)
+        await client.subscribe("t", qos=1)
+        await nodes.settled()
+        link = next(peer for peer in member(second).peers.values() if peer.role is Role.HEAD)
+        await wait_until(lambda: b"t" in link.session.subscriptions)
+        await member(nodes.edges[0]).stop()
+        await nodes.head.stop()
+        publisher = await nodes.client(second, "p")
+        for n in range(50):
+            await publisher.publish("t", b"%d" % n, qos=1)
+        assert link.session.durable is not None
+        await wait_until(lambda: not link.session.subscriptions)  # it is given up
+        member(nodes.edges[0]).start()
+        await _until(client, set(range(50)))
 
 
 async def test_a_session_that_was_leaving_when_the_head_died_stays(tmp_path: Path) -> None:

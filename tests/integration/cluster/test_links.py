@@ -146,6 +146,19 @@ async def test_a_shared_subscription_spans_the_cluster_and_each_message_has_one_
         assert sorted(got, key=int) == [b"%d" % n for n in range(120)]
 
 
+async def test_a_message_for_a_group_that_does_not_want_it_reaches_nobody() -> None:
+    async with cluster(1) as nodes:
+        edge = member(nodes.edges[0])
+        worker = await nodes.client(nodes.edges[0], "w")
+        await worker.subscribe("$share/g/job/+", qos=1)
+        await nodes.settled()
+        link = edge.peers["$link/head/head"].session.conn
+        assert link is not None
+        identifier = edge.announcer.interest.identifier(("g", b"job/+"))
+        assert edge.group_route(link, identifier, b"job/1").shared
+        assert not edge.group_route(link, identifier, b"other").shared
+
+
 async def test_every_node_says_how_the_cluster_is() -> None:
     async with cluster(2) as nodes:
         watcher = await nodes.client(nodes.head, "w")

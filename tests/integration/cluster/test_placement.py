@@ -182,3 +182,24 @@ async def test_clients_move_from_an_edge_whose_uplink_is_too_small() -> None:
         assert {move.target for move in phase.moves} == {"e1"}
         await wait_until(lambda: any(_where(nodes, f"c{n}") == "e1" for n in range(8)))
         assert not phase.is_timed_out
+
+
+async def test_a_drain_that_has_nowhere_to_send_clients_says_so() -> None:
+    async with cluster(1) as nodes:
+        client = await nodes.client(nodes.edges[0], "c", **PERSISTENT)
+        await client.subscribe("t", qos=1)
+        await _known(nodes, "c", "e0")
+        await _operate(nodes, "drain", "e0")
+        await wait_until(lambda: _said(nodes.head, "drain/e0").get("state") == "failed")
+
+
+async def test_a_node_goes_on_after_an_error_in_its_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster(1) as nodes:
+        looks: list[int] = []
+
+        def look() -> None:
+            looks.append(1)
+            raise ValueError("a mistake")
+
+        monkeypatch.setattr(member(nodes.head), "look", look)
+        await wait_until(lambda: len(looks) > 2)

@@ -195,3 +195,19 @@ def test_the_bytes_of_cached_routes_are_bounded() -> None:
     for number in range(2_000):
         index.route(b"%d/" % number + b"x" * 60_000)
     assert sum(map(len, index.routes)) < 67_108_864
+
+
+def test_what_is_removed_twice_takes_nothing_from_others() -> None:
+    for name in (b"a/b", b"a/+"):
+        index = make_index()
+        told: list[bool] = []
+        one, two = (Subscription(recipient(each), name, 1) for each in "12")
+        index.add(one)
+        index.add(two)
+        index.on_change = lambda _, is_added: told.append(is_added)  # noqa: B023
+        index.remove(one)
+        index.remove(one)
+        assert [target.session for target in index.route(b"a/b").targets] == [two.session]
+        index.remove(two)
+        index.remove(two)
+        assert (index.count, told) == (0, [False, False])

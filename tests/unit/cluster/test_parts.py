@@ -1,6 +1,7 @@
 """What nodes tell each other, without a network."""
 
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,7 @@ from tidegate.broker.durable import packet_identifier
 from tidegate.broker.hooks import ConnectRequest
 from tidegate.broker.index import Subscription
 from tidegate.cluster import wire
-from tidegate.cluster.agent import edge_of, plain
+from tidegate.cluster.agent import EdgeAgent, edge_of, plain
 from tidegate.cluster.interest import Interest, filter_text, is_shared_with_others
 from tidegate.cluster.settings import Role, parse_budgets
 from tidegate.cluster.transfer import _next_seq, parts
@@ -65,6 +66,26 @@ def test_filters_go_in_few_packets_and_groups_with_an_identifier_each() -> None:
             assert (each.qos, each.retain_as_published, each.retain_handling) == (2, True, 2)
 
 
+def test_a_group_has_the_same_identifier_after_a_restart_and_none_when_it_is_empty() -> None:
+    keys = [("g", b"a"), ("h", b"a"), ("g", b"b/#")]
+    one, other = Interest(), Interest()
+    for key in keys:
+        one.note(_subscription(key[1], key[0]), True)
+    assert [one.identifier(key) for key in keys] == [other.identifier(key) for key in reversed(keys)][::-1]
+    identifier = one.identifier(keys[0])
+    one.note(_subscription(b"a", "g"), False)
+    assert one.group(identifier) is None
+    assert one.identifier(keys[0]) == identifier
+
+
+def test_groups_whose_identifiers_would_be_the_same_have_different_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.cluster.interest.MAX_IDENTIFIER", 3)
+    interest = Interest()
+    keys = [("g", b"%d" % n) for n in range(3)]
+    assert sorted(interest.identifier(key) for key in keys) == [1, 2, 3]
+    assert [interest.group(interest.identifier(key)) for key in keys] == keys
+
+
 def test_what_begins_with_a_dollar_is_each_nodes_own() -> None:
     assert not is_shared_with_others(b"$SYS/#")
     assert is_shared_with_others(b"#")
@@ -107,6 +128,15 @@ def test_a_view_survives_the_wire() -> None:
     )
     view = Edge(name="e0", uplink=8e6, downlink=9e6, bundles={"t": bundle})
     assert edge_of("e0", plain(view)) == view
+
+
+def test_the_shortest_time_that_was_asked_for_counts_also_of_a_group() -> None:
+    core = cast(Any, SimpleNamespace(publish_observers=()))
+    agent = EdgeAgent(core, "e0", uplink=1.0, downlink=1.0, budget=9.0, budgets={"a/#": 5.0, "a/b": 1.0})
+    assert (agent.required("a/b"), agent.required("c")) == (5.0, 9.0)
+    agent.ask("a/#", 4.0)
+    agent.ask("$share/g/a/b", 2.0)
+    assert (agent.required("a/b"), agent.required("a/c")) == (2.0, 4.0)
 
 
 def test_sequence_numbers_lead_to_the_identifiers_they_stand_for() -> None:
