@@ -1,4 +1,4 @@
-"""Device types out of a TOML file: one `[[device]]` for each, with `[[device.method]]` and `[[device.method.field]]`."""
+"""Device types out of a TOML file: a `[[device]]` for each, with `[[device.method]]` and `[[device.method.field]]`."""
 
 from __future__ import annotations
 

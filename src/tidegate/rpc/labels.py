@@ -1,7 +1,7 @@
 """Electronic shelf labels, the example of a device type: the thesis's messages with what resolves its hazards.
 
 The thesis's request is `{"deviceMac", "type": 0 image | 1 blink, "fields": {text: text}}` and its reply
-`{"deviceMac", "ack"}`. `SHELF_LABEL` adds `id`, `key`, `token` and `deadline`; `SILENT_LABEL` is a label of the old kind,
+`{"deviceMac", "ack"}`. `SHELF_LABEL` adds `id`, `key`, `token` and `deadline`; `SILENT_LABEL` is one of the old kind,
 whose reply repeats nothing.
 """
 

@@ -7,7 +7,6 @@ import pytest
 from tidegate.rpc.radio import Field, strength
 from tidegate.rpc.routes import AgedRule, RouteRule, ThesisRule
 
-
 # (gateway heard, RSSI, route afterwards): the four cases of spec 4.
 THESIS_VECTORS = [
     ("a", -60.0, "a"),  # no entry
