@@ -59,4 +59,5 @@ __all__ = [
     "Topics",
     "Tracked",
     "Unavailable",
+    "load_types",
 ]

@@ -140,10 +140,15 @@ class RedisServer(Server):
 
     def _launch(self) -> None:
         program = find_program("redis-server")
-        self._process = self._spawn(
-            [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]
-            + ["--appendfsync", "everysec", "--dir", str(self.folder)]
-        )
+        settings = {
+            "port": self.port,
+            "bind": "127.0.0.1",
+            "dir": self.folder,
+            "save": "",
+            "appendonly": "yes",
+        }
+        command = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        self._process = self._spawn([program, *command, "--appendfsync", "everysec"])
 
     def _answers(self) -> bool:
         return self._ask(b"PING\r\n", lambda answer: answer.startswith(b"+PONG"))

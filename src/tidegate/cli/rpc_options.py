@@ -1,0 +1,124 @@
+"""What all commands of `tidegate rpc` share: how to reach the backbone, and how a long-running part is run."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tidegate.rpc.errors import RpcError
+
+if TYPE_CHECKING:
+    from tidegate.rpc import DeviceType, Options
+    from tidegate.rpc.telemetry import Observer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """The options in front of the command."""
+
+    url: str
+    backend: str
+    amqp: str
+    redis: str
+    namespace: str
+    types: Path | None
+    secret_file: Path | None
+    default_gateway: str
+    window: int
+    username: str | None
+    password_file: Path | None
+    trace: Path | None
+    trace_sample: float
+
+    def options(self) -> "Options":
+        from tidegate.client import ClientOptions
+        from tidegate.rpc import Options
+
+        return Options(
+            url=self.url,
+            backend=self.backend,
+            amqp=self.amqp,
+            redis=self.redis,
+            namespace=self.namespace,
+            secret=self._secret(),
+            default_gateway=self.default_gateway,
+            window=self.window,
+            mqtt=ClientOptions(username=self.username, password=self._password()),
+        )
+
+    def device_types(self) -> "tuple[DeviceType, ...]":
+        from tidegate.rpc import SHELF_LABEL, load_types
+
+        return (SHELF_LABEL,) if self.types is None else load_types(self.types).all
+
+    def observer(self, stack: ExitStack, part: str) -> "Observer | None":
+        from tidegate.rpc.trace import TraceFile
+
+        if self.trace is None:
+            return None
+        return stack.enter_context(TraceFile(self.trace, part, sample=self.trace_sample))
+
+    def arguments(self) -> list[str]:
+        """The same options for a process we start; the secret goes by its file or the environment."""
+        given: list[str] = ["--url", self.url, "--backend", self.backend, "--namespace", self.namespace]
+        given += ["--amqp", self.amqp, "--redis", self.redis, "--window", str(self.window)]
+        for name, value in (
+            ("--types", self.types),
+            ("--secret-file", self.secret_file),
+            ("--default-gateway", self.default_gateway),
+            ("--username", self.username),
+            ("--password-file", self.password_file),
+            ("--trace", self.trace),
+        ):
+            if value:
+                given += [name, str(value)]
+        return given
+
+    def _secret(self) -> bytes:
+        if self.secret_file is not None:
+            return _first_line(self.secret_file).encode()
+        return os.environ.get("TIDEGATE_RPC_SECRET", "").encode()
+
+    def _password(self) -> str | None:
+        if self.password_file is not None:
+            return _first_line(self.password_file)
+        return os.environ.get("TIDEGATE_PASSWORD") if self.username is not None else None
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").partition("\n")[0]
+    except OSError as error:
+        raise RpcError(
+            f"{path}: {error.strerror}", hint="give a file whose first line is the secret"
+        ) from None
+
+
+def serve(what: str, make: "Callable[[AsyncExitStack, ExitStack], Any]") -> None:
+    """Run parts until Ctrl-C or SIGTERM: `make` opens them and gives what to wait for; `what` is said when they are up."""
+    from tidegate.cli.client_options import SIGTERM_STATUS, run
+
+    async def work() -> int:
+        with ExitStack() as files:
+            async with AsyncExitStack() as stack:
+                waits = await make(stack, files)
+                typer.echo(what)
+                sys.stdout.flush()
+                done, pending = await asyncio.wait(
+                    [asyncio.ensure_future(wait) for wait in waits], return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in pending:
+                    task.cancel()
+                for task in done:
+                    task.result()
+        return 1
+
+    status = run(work())
+    # Asked to stop, it stopped in order.
+    raise typer.Exit(0 if status == SIGTERM_STATUS else status)

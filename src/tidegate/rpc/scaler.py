@@ -1,0 +1,145 @@
+"""Starts and stops router processes as `Autoscaler` says, from what the routers themselves report every second."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tidegate.rpc.autoscale import Autoscaler, Sample, Scale
+from tidegate.rpc.backbone import ROUTING
+from tidegate.rpc.backends import make_queue
+from tidegate.rpc.errors import Unavailable
+from tidegate.rpc.messages import PRIORITIES
+from tidegate.rpc.options import Options
+
+log = logging.getLogger(__name__)
+
+STATS = "stats"
+_STOP_SECONDS = 10.0
+_SMOOTHING = 0.3  # weight of the latest second in the cost of a request
+
+
+@dataclass(slots=True)
+class _Report:
+    taken: int = 0
+    longest: float = 0.0
+    busy: float = 0.0
+
+
+class Scaler:
+    """Runs `command` as many times as there should be routers. `told` gets every decision, for people."""
+
+    def __init__(
+        self,
+        options: Options,
+        scale: Scale,
+        command: Sequence[str],
+        *,
+        every: float = 1.0,
+        told: Callable[[Sample, int], None] | None = None,
+    ) -> None:
+        self._autoscaler = Autoscaler(scale)
+        self._command = list(command)
+        self._every = every
+        self._told = told
+        self._queue = make_queue(options, "scaler")
+        self._processes: list[asyncio.subprocess.Process] = []
+        self._report = _Report()
+        self._cost = 0.0005  # seconds; until something was measured
+        self._backlog = 0
+        self.counters: Counter[str] = Counter()
+        self.replica_seconds = 0.0
+
+    @property
+    def replicas(self) -> int:
+        return len(self._processes)
+
+    async def run(self) -> None:
+        """Until cancelled; then all processes are stopped."""
+        await self._queue.open()
+        try:
+            await self._queue.listen(STATS, self._on_stats)
+            await self._set(self._autoscaler.scale.minimum)
+            before = time.monotonic()
+            while True:
+                await asyncio.sleep(self._every)
+                now = time.monotonic()
+                self.replica_seconds += self.replicas * (now - before)
+                sample = await self._sample(now, now - before)
+                before = now
+                wanted = self._autoscaler.decide(sample)
+                if self._told is not None:
+                    self._told(sample, wanted)
+                await self._set(wanted)
+        finally:
+            await self._set(0)
+            await self._queue.close()
+
+    async def _sample(self, now: float, seconds: float) -> Sample:
+        report, self._report = self._report, _Report()
+        if report.taken:
+            self._cost += _SMOOTHING * (report.busy / report.taken - self._cost)
+        backlog = await self._waiting()
+        # What arrived was taken, or waits in addition to what waited before.
+        arrivals = max(0.0, (report.taken + backlog - self._backlog) / seconds)
+        self._backlog = backlog
+        return Sample(
+            now=now,
+            arrivals=arrivals,
+            cost=self._cost,
+            backlog=backlog,
+            oldest=report.longest,
+            replicas=self.replicas,
+        )
+
+    async def _waiting(self) -> int:
+        """Messages in the queues, if the backend knows; a bundle counts as one, so this is the least there can be."""
+        try:
+            counts = [await self._queue.backlog(f"{ROUTING}.{priority}") for priority in PRIORITIES]
+        except Unavailable as error:
+            log.warning("the backlog cannot be read", extra={"error": str(error)})
+            return self._backlog
+        return sum(count or 0 for count in counts)
+
+    def _on_stats(self, body: bytes) -> None:
+        try:
+            content = json.loads(body)
+            taken, longest, busy = int(content["taken"]), float(content["longest"]), float(content["busy"])
+        except (ValueError, KeyError, TypeError):
+            self.counters["malformed"] += 1
+            return
+        self._report.taken += taken
+        self._report.busy += busy
+        self._report.longest = max(self._report.longest, longest)
+
+    async def _set(self, wanted: int) -> None:
+        self._processes = [each for each in self._processes if each.returncode is None]
+        while len(self._processes) < wanted:
+            self.counters["started"] += 1
+            self._processes.append(
+                await asyncio.create_subprocess_exec(
+                    *self._command, stdout=asyncio.subprocess.DEVNULL, start_new_session=True
+                )
+            )
+        leaving = self._processes[wanted:]
+        del self._processes[wanted:]
+        for process in leaving:
+            self.counters["stopped"] += 1
+            process.send_signal(signal.SIGTERM)
+        if leaving:
+            await asyncio.gather(*map(_end, leaving))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    try:
+        async with asyncio.timeout(_STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
