@@ -101,7 +101,7 @@ def _first_line(path: Path) -> str:
 
 
 def serve(what: str, make: "Callable[[AsyncExitStack, ExitStack], Any]") -> None:
-    """Run parts until Ctrl-C or SIGTERM: `make` opens them and gives what to wait for; `what` is said when they are up."""
+    """Run parts until Ctrl-C or SIGTERM: `make` opens them and gives what to wait for; `what` is said when all are."""
     from tidegate.cli.client_options import SIGTERM_STATUS, run
 
     async def work() -> int:

@@ -7,8 +7,9 @@ from difflib import get_close_matches
 from tidegate.lab.backoff import PAPER as BACKOFF
 from tidegate.lab.errors import UnknownExperiment
 from tidegate.lab.experiment import Experiment, Paper
+from tidegate.lab.rpc import PAPER as RPC
 
-PAPERS: tuple[Paper, ...] = (BACKOFF,)
+PAPERS: tuple[Paper, ...] = (BACKOFF, RPC)
 NEAREST = 3
 
 

@@ -27,7 +27,7 @@ from tidegate.rpc.labels import SHELF_LABEL
 from tidegate.rpc.messages import Reply
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason
-from tidegate.rpc.protocols import Address
+from tidegate.rpc.protocols import Address, ReturnStore
 from tidegate.rpc.returning import Returning
 from tidegate.rpc.schema import DeviceType, Types
 from tidegate.rpc.telemetry import Hop, Observer, Step
@@ -54,7 +54,8 @@ class _Answer(NamedTuple):
 
 
 class BackRouter:
-    """Any number of them may run; `budget` limits its processor time, for experiments."""
+    """Any number of them may run; `budget` limits its processor time, and `store` is another than the
+    backend's, for experiments."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class BackRouter:
         prefetch: int = 1000,
         observer: Observer | None = None,
         budget: Budget | None = None,
+        store: ReturnStore | None = None,
     ) -> None:
         self.options = options
         self.types = Types(tuple(types))
@@ -73,7 +75,7 @@ class BackRouter:
         self.counters: Counter[str] = Counter()
         self._budget = budget
         self._queue = make_queue(options, self.name)
-        self._store = make_store(options, self.name)
+        self._store = store or make_store(options, self.name)
         self._returning = Returning(self._queue, self.counters)
         self._client = options.client(
             f"rpc-{options.namespace}-{self.name}-in", manual_ack=True, receive_maximum=prefetch

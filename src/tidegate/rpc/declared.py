@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.rpc.errors import SchemaError
 from tidegate.rpc.schema import DeviceType, Field, Kind, Method, Names, Topics, Types
+
+T = TypeVar("T")
 
 # Words of the file for fields of the classes, where the file has the shorter one.
 _WORDS = {"required": "is_required", "echo": "can_echo"}
@@ -41,9 +43,10 @@ def _table(value: Any, where: str) -> dict[str, Any]:
 def _device(entry: dict[str, Any], where: str) -> DeviceType:
     where = f"{where} {entry.get('name', '')!r}"
     entry["methods"] = tuple(_method(_table(each, where), where) for each in entry.pop("method", ()))
-    for name, kind in (("names", Names), ("topics", Topics)):
-        if name in entry:
-            entry[name] = _make(kind, _table(entry[name], where), f"{where}: {name}")
+    if "names" in entry:
+        entry["names"] = _make(Names, _table(entry["names"], where), f"{where}: names")
+    if "topics" in entry:
+        entry["topics"] = _make(Topics, _table(entry["topics"], where), f"{where}: topics")
     return _make(DeviceType, entry, where)
 
 
@@ -67,7 +70,7 @@ def _field(entry: dict[str, Any], where: str) -> Field:
     return _make(Field, entry, where)
 
 
-def _make(kind: Callable[..., Any], entry: dict[str, Any], where: str) -> Any:
+def _make(kind: Callable[..., T], entry: dict[str, Any], where: str) -> T:
     known = {each.name: str(each.type) for each in fields(kind)}  # type: ignore[arg-type]
     words = [word for word in known if word not in _WORDS.values()] + list(_WORDS)
     given = {}

@@ -29,7 +29,7 @@ from tidegate.rpc.labels import SHELF_LABEL
 from tidegate.rpc.messages import PRIORITIES, Reply, Request, decode_requests
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason
-from tidegate.rpc.protocols import Consumer, Delivery, Entry, Letter
+from tidegate.rpc.protocols import Consumer, Delivery, Entry, Letter, ReturnStore
 from tidegate.rpc.returning import Returning
 from tidegate.rpc.schema import DeviceType, Types
 from tidegate.rpc.stats import Meter
@@ -42,7 +42,8 @@ _AT_ONCE = 4  # batches under way: while one waits for PUBACKs, the next is read
 
 
 class ForwardRouter:
-    """`prefetch` bounds what it holds; `budget` limits its processor time, for experiments."""
+    """`prefetch` bounds what it holds; `budget` limits its processor time, and `store` is another than the
+    backend's, for experiments."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class ForwardRouter:
         prefetch: int = 256,
         observer: Observer | None = None,
         budget: Budget | None = None,
+        store: ReturnStore | None = None,
     ) -> None:
         self.options = options
         self.types = Types(tuple(types))
@@ -64,7 +66,7 @@ class ForwardRouter:
         self._budget = budget
         self._prefetch = prefetch
         self._queue = make_queue(options, self.name)
-        self._store = make_store(options, self.name)
+        self._store = store or make_store(options, self.name)
         self._client = options.client(f"rpc-{options.namespace}-{self.name}-out", clean_start=True)
         self._returning = Returning(self._queue, self.counters)
         self._cancelled: Recent[bool] = Recent(10_000)

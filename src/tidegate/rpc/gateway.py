@@ -39,7 +39,8 @@ ONLINE, LOST = b'{"state":"online"}', b'{"state":"lost"}'
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
     """`latency` in seconds, times a factor of up to 1 ± `jitter`; `loss` and `nack` are shares of requests;
-    `remembered` is how many keys a gateway knows, `receive_maximum` how many messages it takes at a time."""
+    `remembered` is how many keys a gateway knows, `receive_maximum` how many messages it takes at a time; with
+    `tells_key`, answers say which request they are for, so that a caller can tell whether it was its own."""
 
     latency: float = 0.0
     jitter: float = 0.0
@@ -47,6 +48,7 @@ class Behaviour:
     nack: float = 0.0
     remembered: int = 10_000
     receive_maximum: int = 100
+    tells_key: bool = False
 
 
 class Gateway:
@@ -207,6 +209,8 @@ class Gateway:
         answer = {names.device: device, names.ack: not reason, names.reason: reason}
         if not reason:
             del answer[names.reason]
+        if self.behaviour.tells_key:
+            answer[names.data] = {"key": key}
         answer.pop("", None)
         return answer
 

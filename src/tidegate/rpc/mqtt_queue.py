@@ -11,8 +11,9 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from tidegate.client import Client, Message
 from tidegate.errors import TidegateError
@@ -21,6 +22,8 @@ from tidegate.rpc.deadline import message_expiry
 from tidegate.rpc.errors import Unavailable
 from tidegate.rpc.options import Options, new_name
 from tidegate.rpc.protocols import Delivery, Letter, Take
+
+T = TypeVar("T")
 
 _LONGEST_WAIT = 10.0
 
@@ -129,7 +132,7 @@ class MqttQueue:
     async def backlog(self, queue: str) -> int | None:
         return None  # MQTT has no question for it; routers report how long what they got has waited
 
-    async def _retained(self, root: str):  # type: ignore[no-untyped-def]
+    async def _retained(self, root: str) -> AsyncIterator[Message]:
         """Retained messages below `root`, which ends with a slash; they come before what is published afterwards."""
         end = f"{root}end-{secrets.token_hex(4)}"
         async with asyncio.timeout(_LONGEST_WAIT):
@@ -159,7 +162,7 @@ class MqttQueue:
         return answer.reason_code != ReasonCode.NO_MATCHING_SUBSCRIBERS
 
 
-async def _reach(work):  # type: ignore[no-untyped-def]
+async def _reach(work: Awaitable[T]) -> T:
     """The broker's faults as this room's error."""
     try:
         return await work

@@ -206,7 +206,7 @@ class RabbitQueue:
         assert self._connection is not None
         channel = self._connection.channel(**settings)
         await _reach(channel.initialize())
-        return channel  # type: ignore[return-value]
+        return channel
 
     async def _declare(self, queue: str) -> None:
         if queue not in self._declared:

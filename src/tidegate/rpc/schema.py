@@ -52,9 +52,8 @@ class Field:
 
     def encode(self, value: Any) -> Any:
         """The value as JSON has it; raises `Refusal`."""
-        if not isinstance(value, _PYTHON[self.kind]) or (
-            isinstance(value, bool) and self.kind is not Kind.BOOLEAN
-        ):
+        fits = isinstance(value, _PYTHON[self.kind])
+        if not fits or (isinstance(value, bool) and self.kind is not Kind.BOOLEAN):
             raise Refusal(Reason.MALFORMED, f"{self.name} is {type(value).__name__}, not {self.kind}")
         if self.kind in (Kind.TEXT, Kind.BYTES) and len(value) > self.max_size:
             raise Refusal(

@@ -1,0 +1,402 @@
+"""The hazards of spec 4 that need whole parts to be seen, and what strangers may send. Numbers are the spec's."""
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.integration.rpc.support import GATEWAY, kind_for, label, run, until, whole
+from tidegate.client import Client
+from tidegate.rpc import (
+    SILENT_LABEL,
+    Backbone,
+    BackRouter,
+    Behaviour,
+    Call,
+    ForwardRouter,
+    Keeper,
+    Options,
+    Outcome,
+    Reason,
+    Retry,
+)
+from tidegate.rpc.backends import make_queue, make_store
+from tidegate.rpc.baseline import HttpCaller, HttpRouter
+from tidegate.rpc.correlation import Signer
+from tidegate.rpc.gateway import Emulator
+from tidegate.rpc.messages import Request, encode_requests
+from tidegate.rpc.protocols import Entry
+
+
+def test_1_two_callers_of_one_device_each_get_their_own_answer(options: Options) -> None:
+    async def scenario() -> None:
+        behaviour = Behaviour(latency=0.05, jitter=0.9)
+        async with whole(options, behaviour=behaviour, forward=2, back=2) as parts:
+            async with Backbone(parts.options, [parts.kind]) as other:
+                device = label(1)
+
+                async def ask(caller: Backbone, count: int) -> list[Outcome]:
+                    return [(await caller.call(device, "image", deadline=20.0)).outcome for _ in range(count)]
+
+                for outcomes in await asyncio.gather(
+                    *(ask(each, 10) for each in (parts.backbone, other) * 3)
+                ):
+                    assert Outcome.TIMEOUT not in outcomes and len(outcomes) == 10
+                for caller in (parts.backbone, other):
+                    statistics = caller.statistics()
+                    assert [statistics[n] for n in ("late", "unknown", "duplicate", "mismatched")] == [0] * 4
+
+    run(scenario())
+
+
+def test_1_devices_that_cannot_echo_are_called_one_after_another(options: Options) -> None:
+    async def scenario() -> None:
+        keeper = Keeper(options)
+        if options.backend == "mqtt":
+            await keeper.open()
+        try:
+            behaviour = Behaviour(latency=0.02)
+            async with whole(options, base=SILENT_LABEL, behaviour=behaviour, forward=2, back=2) as parts:
+                async with Backbone(parts.options, [parts.kind]) as other:
+                    calls = [
+                        caller.call(label(n % 2), "image", deadline=20.0)
+                        for n in range(5)
+                        for caller in (parts.backbone, other)
+                    ]
+                    results = await asyncio.gather(*calls)
+                    assert {each.outcome for each in results} == {Outcome.ACK}
+                    assert parts.emulator.counters["effects"] == 10
+        finally:
+            if options.backend == "mqtt":
+                await keeper.close()
+
+    run(scenario())
+
+
+def test_1_without_its_keeper_a_device_that_cannot_echo_is_refused(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options, base=SILENT_LABEL) as parts:
+            result = await parts.backbone.call(label(1), "image", deadline=1.0)
+            assert (result.outcome, result.reason) == (Outcome.REFUSED, Reason.UNAVAILABLE)
+
+    run(scenario())
+
+
+def test_2_a_return_address_is_given_once(options: Options) -> None:
+    if options.backend == "mqtt":
+        pytest.skip("correlations carry the address; the caller's table takes each once (test_correlation)")
+
+    async def scenario() -> None:
+        store = make_store(options, "test")
+        await store.open()
+        await store.send_off([Entry("esl", "c1", "anna", 5.0)], [Entry("old", "c2", "bert", 5.0)])
+        assert await store.take([("esl", "c1"), ("esl", "c2"), ("old", "")]) == [
+            ("anna", "c1"),
+            None,
+            ("bert", "c2"),
+        ]
+        assert await store.take([("esl", "c1"), ("old", "")]) == [None, None]
+        await store.close()
+
+    run(scenario())
+
+
+def test_3_a_reply_to_a_caller_that_left_disables_nobody(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options, behaviour=Behaviour(latency=0.2)) as parts:
+            leaving = Backbone(parts.options, [parts.kind])
+            await leaving.open()
+            ticket = leaving.submit(label(1), "image")
+            await until(lambda: parts.emulator.counters["taken"] == 1, "the request")
+            await leaving.close()
+            assert (await ticket).reason == Reason.CANCELLED
+            await until(lambda: parts.back[0].counters["replies to nobody"] == 1, "the reply to nobody")
+            assert (await parts.backbone.call(label(2), "image")).is_ok
+
+    run(scenario())
+
+
+def test_4_a_request_is_acknowledged_after_the_gateways_broker_has_it(options: Options) -> None:
+    """A router that is stopped in the midst of its work leaves what it has not sent to another."""
+
+    async def scenario() -> None:
+        async with whole(options, forward=2) as parts:
+            first = parts.forward[0]
+            stuck = asyncio.Event()
+
+            async def never(*_: object) -> list[str | None]:
+                stuck.set()
+                await asyncio.Event().wait()
+                return []
+
+            # A store that does not answer: nothing this router took can be sent, or acknowledged.
+            first._store = type("Stuck", (), {"send_off": staticmethod(never), "close": first._store.close})()  # type: ignore[assignment]
+            tickets = [parts.backbone.submit(label(n), "image", deadline=30.0) for n in range(20)]
+            while not stuck.is_set():
+                await asyncio.sleep(0.01)
+                tickets.append(parts.backbone.submit(label(len(tickets)), "image", deadline=30.0))
+            for task in list(first._tasks):
+                task.cancel()
+            await first.close()
+            assert {(await ticket).outcome for ticket in tickets} == {Outcome.ACK}
+
+    run(scenario())
+
+
+def test_6_one_deadline_is_on_the_wire(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        kind = kind_for(mqtt_options)
+        async with (
+            whole(mqtt_options, gateways=("g",), routes={label(1): "spy"}) as parts,
+            Client(mqtt_options.url) as spy,
+        ):
+            await spy.subscribe(kind.topics.action.format(gateway="spy"), qos=1)
+            before = time.time()
+            ticket = parts.backbone.submit(label(1), "image", deadline=7.0)
+            message = await anext(spy.messages)
+            [request] = message.json()
+            assert before + 6.9 < request["deadline"] < time.time() + 7.0
+            assert message.message_expiry_interval in (6, 7)
+            assert not message.retain  # 8: a gateway that comes back must not repeat it
+            assert message.response_topic == kind.topics.response.format(gateway="spy")
+            ticket.cancel()
+
+    run(scenario())
+
+
+def test_8_a_gateway_that_comes_back_repeats_nothing(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options) as parts:
+            assert (await parts.backbone.call(label(1), "image")).is_ok
+            name = GATEWAY
+            await parts.emulator.close()
+            again = Emulator(parts.options, [name], parts.kind)
+            async with again:
+                assert (await parts.backbone.call(label(2), "image")).is_ok
+                assert again.counters["taken"] == 1 and again.counters["retained"] == 0
+
+    run(scenario())
+
+
+def test_9_the_inbox_is_open_before_the_first_request(options: Options) -> None:
+    async def scenario() -> None:
+        queue = make_queue(options, "test")
+        await queue.open()
+        got: list[bytes] = []
+        address = await queue.open_inbox("early", got.append)
+        assert await queue.reply(address, b"[]", deadline=time.time() + 5.0)
+        await until(lambda: got, "the reply")
+        assert not await queue.reply("tide.nobody", b"[]", deadline=time.time() + 5.0)
+        assert await queue.reply(address, b"[]", deadline=time.time() + 5.0)  # and the channel lives
+        await queue.close()
+
+    run(scenario())
+
+
+def test_13_groups_have_names_of_their_own(mqtt_options: Options) -> None:
+    """Two emulators' gateways do not share the back routers' group: every request is taken once, and answered."""
+
+    async def scenario() -> None:
+        async with whole(
+            mqtt_options, back=3, gateways=("a", "b"), routes={label(n): "ab"[n % 2] for n in range(40)}
+        ) as parts:
+            results = await parts.backbone.call_many(
+                [Call(device=label(n), method="image") for n in range(40)]
+            )
+            assert {each.outcome for each in results} == {Outcome.ACK}
+            assert parts.emulator.counters["taken"] == 40
+
+    run(scenario())
+
+
+# What strangers may send.
+
+
+def test_rubbish_on_the_request_queue_is_buried_and_stops_nobody(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options) as parts:
+            queue = make_queue(parts.options, "stranger")
+            await queue.open()
+            for rubbish in (b"\xff", b"{}", b"[[1]]", b"[" * 9000):
+                await queue.put("routing.normal", rubbish, deadline=time.time() + 60.0)
+            await until(lambda: parts.forward[0].counters["malformed"] == 4, "the rubbish")
+            assert len(await queue.dead("routing")) == 4
+            assert (await parts.backbone.call(label(1), "image")).is_ok
+            await queue.close()
+
+    run(scenario())
+
+
+def test_a_request_of_an_unknown_type_is_refused_by_the_router(options: Options) -> None:
+    async def scenario() -> None:
+        kind = kind_for(options)
+        unknown = replace(kind, name="unheard-of")
+        async with whole(options) as parts, Backbone(parts.options, [unknown]) as other:
+            result = await other.call(label(1), "image")
+            assert (result.outcome, result.reason) == (Outcome.REFUSED, Reason.UNKNOWN_DEVICE)
+
+    run(scenario())
+
+
+def test_an_expired_request_is_answered_so_by_the_router(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options) as parts:
+            queue = make_queue(parts.options, "stranger")
+            await queue.open()
+            got: list[bytes] = []
+            address = await queue.open_inbox("stranger", got.append)
+            request = Request(
+                correlation=Signer().sign("stranger", 1),
+                key="k",
+                device=label(1),
+                type=parts.kind.name,
+                method="image",
+                fields={},
+                token=1,
+                deadline=time.time() - 1.0,
+                sent=time.time(),
+                reply_to=address,
+            )
+            await queue.put("routing.normal", encode_requests([request]), deadline=time.time() + 60.0)
+            await until(lambda: got, "the answer")
+            assert json.loads(got[0])[0][2] == Outcome.EXPIRED
+            await queue.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\xff",
+        b"[1]",
+        b"",
+        b'{"deviceMac": 5, "ack": true}',
+        b'{"deviceMac": "x", "id": "a.b.c", "ack": true}',
+        b"[" * 9000,
+    ],
+    ids=["bytes", "number", "nothing", "no device", "forged", "deep"],
+)
+def test_answers_that_are_none_stop_no_back_router(options: Options, payload: bytes) -> None:
+    async def scenario() -> None:
+        async with whole(options) as parts, Client(options.url) as stranger:
+            await stranger.publish(parts.kind.topics.response.format(gateway="evil"), payload, qos=1)
+            counters = parts.back[0].counters
+            await until(lambda: counters["malformed"] + counters["answers to nobody"] == 1, "the answer")
+            assert (await parts.backbone.call(label(1), "image")).is_ok
+            assert parts.backbone.statistics()["unknown"] == 0
+
+    run(scenario())
+
+
+def test_a_forged_correlation_never_reaches_a_caller(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        signed = replace(mqtt_options, secret=b"only we know")
+        async with whole(signed, behaviour=Behaviour(latency=0.2)) as parts, Client(signed.url) as stranger:
+            ticket = parts.backbone.submit(label(1), "image")
+            await until(lambda: len(parts.backbone._calls) == 1, "the call")
+            forged = Signer(b"guessed").sign(parts.backbone.name, 1)
+            answer = {"deviceMac": label(1), "ack": False, "id": forged}
+            await stranger.publish(
+                parts.kind.topics.response.format(gateway="evil"), json.dumps(answer), qos=1
+            )
+            await until(lambda: parts.back[0].statistics().get("forged") == 1, "the forgery")
+            assert (await ticket).is_ok
+
+    run(scenario())
+
+
+def test_a_second_reply_and_rubbish_in_the_inbox_are_counted(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options, back=0) as parts, Client(options.url) as spy:
+            response = parts.kind.topics.response.format(gateway=GATEWAY)
+            await spy.subscribe(response, qos=1)
+            ticket = parts.backbone.submit(label(1), "image", deadline=30.0)
+            message = await anext(spy.messages)
+            queue = make_queue(parts.options, "stranger")
+            await queue.open()
+            [answer] = message.json()
+            row = [answer["id"], label(1), "ack", "", "", {}]
+            for _ in range(2):
+                await queue.reply(
+                    parts.backbone._address, json.dumps([row]).encode(), deadline=time.time() + 5.0
+                )
+            await queue.reply(parts.backbone._address, b"rubbish", deadline=time.time() + 5.0)
+            assert (await ticket).is_ok
+            await until(lambda: parts.backbone.statistics().get("malformed replies") == 1, "the rubbish")
+            assert parts.backbone.statistics()["duplicate"] == 1
+            await queue.close()
+
+    run(scenario())
+
+
+# The baseline, for comparison.
+
+
+def test_the_baseline_answers_while_it_is_alone_and_misroutes_with_two(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        # The thesis's topics are fixed, so this test alone may use them.
+        async with (
+            Emulator(mqtt_options, [GATEWAY]) as emulator,
+            HttpRouter(mqtt_options, timeout=1.0) as router,
+        ):
+            caller = HttpCaller(router.port)
+            assert await caller.call({"deviceMac": label(1), "type": 0, "fields": {}}) == 200
+            assert await caller.call({"device": 1}) == 400
+            async with HttpRouter(mqtt_options, timeout=1.0) as second:
+                callers = [HttpCaller(port) for port in (router.port, second.port) for _ in range(10)]
+                statuses = await asyncio.gather(
+                    *(
+                        each.call({"deviceMac": label(n), "type": 0, "fields": {}})
+                        for n, each in enumerate(callers)
+                    )
+                )
+                misrouted = router.counters["misrouted"] + second.counters["misrouted"]
+                assert statuses.count(504) == misrouted > 0
+                assert statuses.count(200) == 20 - misrouted
+                for each in callers:
+                    await each.close()
+            assert emulator.counters["effects"] == 21
+            await caller.close()
+
+    run(scenario())
+
+
+def test_a_broker_that_is_away_is_said_so() -> None:
+    async def scenario() -> None:
+        options = Options(url="mqtt://127.0.0.1:1", namespace="nowhere")
+        for part in (Backbone(options), ForwardRouter(options), BackRouter(options)):
+            with pytest.raises(Exception) as caught:
+                await part.open()
+            assert type(caught.value).__name__ == "Unavailable" and caught.value.hint  # type: ignore[attr-defined]
+
+    run(scenario())
+
+
+def test_redis_and_rabbitmq_that_are_away_are_said_so(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        options = replace(
+            mqtt_options, backend="rabbitmq+redis", amqp="amqp://127.0.0.1:1/", redis="redis://127.0.0.1:1/0"
+        )
+        for part in (make_queue(options, "x"), make_store(options, "x")):
+            with pytest.raises(Exception) as caught:
+                await part.open()
+            assert type(caught.value).__name__ == "Unavailable"
+            await part.close()
+
+    run(scenario())
+
+
+def test_retries_reach_a_router_that_starts_later(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        retry = Retry(attempts=50, base=0.05, longest=0.1)
+        async with whole(mqtt_options, forward=0, retry=retry) as parts:
+            ticket = parts.backbone.submit(label(1), "image", deadline=20.0)
+            await until(lambda: parts.backbone.counters["retries"] >= 1, "a retry")
+            async with ForwardRouter(parts.options, [parts.kind]):
+                result = await ticket
+                assert result.is_ok and result.attempts > 1
+
+    run(scenario())

@@ -1,0 +1,204 @@
+"""Tasks: at least once, retried with a counter, buried with a reason, done once at devices."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.integration.rpc.support import Parts, kind_for, label, run, until, whole
+from tidegate.rpc import (
+    Behaviour,
+    Call,
+    Dispatcher,
+    Job,
+    Options,
+    Outcome,
+    Reason,
+    Retry,
+    RpcError,
+    TaskFailed,
+    TaskWorker,
+)
+from tidegate.rpc.tasks import HANDLERS
+from tidegate.rpc.worker import Handler
+
+QUICK = Retry(attempts=3, base=0.02, longest=0.05)
+
+
+@asynccontextmanager
+async def crew(
+    options: Options, handlers: dict[str, Handler], behaviour: Behaviour | None = None, workers: int = 1
+) -> AsyncIterator[tuple[Parts, Dispatcher, list[TaskWorker]]]:
+    async with whole(options, behaviour=behaviour) as parts:
+        kind = kind_for(options)
+        made = [
+            TaskWorker(parts.options, handlers, [kind], concurrency=10, retry=QUICK) for _ in range(workers)
+        ]
+        try:
+            for worker in made:
+                await worker.open()
+            async with Dispatcher(parts.options) as dispatcher:
+                yield parts, dispatcher, made
+        finally:
+            for worker in made:
+                await worker.close()
+
+
+def test_tasks_are_done_by_any_worker_and_tell_what_they_returned(options: Options) -> None:
+    async def scenario() -> None:
+        async with crew(options, dict(HANDLERS), workers=2) as (parts, dispatcher, workers):
+            tracked = [
+                await dispatcher.submit(
+                    "calls",
+                    {
+                        "calls": [
+                            {"device": label(n), "method": "image"},
+                            {"device": label(n + 100), "method": "image"},
+                        ]
+                    },
+                )
+                for n in range(20)
+            ]
+            results = [await each for each in tracked]
+            assert {each.outcome for each in results} == {Outcome.ACK}
+            assert results[0].value == ["ack", "ack"] and results[0].attempts == 1
+            assert parts.emulator.counters["effects"] == 40
+            assert sum(worker.counters["taken"] for worker in workers) == 20
+
+    run(scenario())
+
+
+def test_a_failed_task_is_tried_again_then_buried_and_can_be_replayed(options: Options) -> None:  # hazard 5
+    attempts: list[int] = []
+    is_mended = False
+
+    async def flaky(job: Job) -> str:
+        attempts.append(job.task.attempt)
+        if not is_mended:
+            raise TaskFailed("not yet")
+        return "done"
+
+    async def scenario() -> None:
+        nonlocal is_mended
+        async with crew(options, {"flaky": flaky}) as (_, dispatcher, workers):
+            result = await (await dispatcher.submit("flaky", {}, id="task-1"))
+            assert (result.outcome, result.reason, result.attempts) == (
+                Outcome.NACK,
+                "TaskFailed: not yet",
+                3,
+            )
+            assert attempts == [1, 2, 3]
+            [dead] = await dispatcher.dead()
+            assert (dead.id, dead.kind, dead.attempt, dead.reason) == (
+                "task-1",
+                "flaky",
+                3,
+                "TaskFailed: not yet",
+            )
+            assert len(await dispatcher.dead()) == 1  # looking at it left it there
+            is_mended = True
+            assert await dispatcher.replay("task-1")
+            await until(lambda: workers[0].counters["tasks ack"] == 1, "the replayed task")
+            assert await dispatcher.dead() == []
+            assert not await dispatcher.replay("task-1")
+
+    run(scenario())
+
+
+def test_what_no_worker_knows_and_what_is_too_late_is_buried(options: Options) -> None:
+    async def scenario() -> None:
+        async with crew(options, {}) as (_, dispatcher, _workers):
+            unknown = await (await dispatcher.submit("dance", {}))
+            assert unknown.outcome is Outcome.NACK and "dance" in unknown.reason
+            assert [task.kind for task in await dispatcher.dead()] == ["dance"]
+            assert await dispatcher.drop(unknown.id)
+            assert await dispatcher.dead() == []
+            with pytest.raises(RpcError):
+                await dispatcher.submit("dance", {}, priority="urgent")
+            with pytest.raises(RpcError):
+                await dispatcher.submit("dance", {}, deadline=0.0)
+
+    run(scenario())
+
+
+def test_rubbish_on_the_task_queue_is_buried_and_stops_nobody(options: Options) -> None:
+    async def scenario() -> None:
+        async with crew(options, dict(HANDLERS)) as (_, dispatcher, workers):
+            for rubbish in (b"\xff\x00", b"{}", b"[" * 5000):
+                await dispatcher._queue.put("tasks.normal", rubbish, deadline=9e9)
+            await until(lambda: workers[0].counters["malformed"] == 3, "the rubbish")
+            assert len(await dispatcher.dead()) == 3
+            body = {"calls": [{"device": label(1), "method": "image"}]}
+            assert (await (await dispatcher.submit("calls", body))).is_ok
+
+    run(scenario())
+
+
+def test_a_second_run_of_a_task_does_nothing_twice(options: Options) -> None:  # hazard 12
+    runs = 0
+
+    async def dies_once(job: Job) -> int:
+        nonlocal runs
+        runs += 1
+        results = await job.call_many([Call(device=label(n), method="image") for n in range(5)])
+        assert all(each.is_ok for each in results)
+        if runs == 1:
+            raise TaskFailed("after the devices had done it")
+        return runs
+
+    async def scenario() -> None:
+        async with crew(options, {"price": dies_once}) as (parts, dispatcher, _):
+            result = await (await dispatcher.submit("price", {}))
+            assert result.is_ok and result.value == 2
+            assert parts.emulator.effects.total() == 5 and set(parts.emulator.effects.values()) == {1}
+
+    run(scenario())
+
+
+def test_a_task_of_a_worker_that_leaves_goes_to_another(options: Options) -> None:
+    async def scenario() -> None:
+        started = asyncio.Event()
+
+        async def hangs(job: Job) -> str:
+            started.set()
+            await asyncio.Event().wait()
+            return ""
+
+        async def works(job: Job) -> str:
+            return "saved"
+
+        async with whole(options) as parts:
+            kind = kind_for(options)
+            first = TaskWorker(parts.options, {"t": hangs}, [kind])
+            await first.open()
+            async with Dispatcher(parts.options) as dispatcher:
+                tracked = await dispatcher.submit("t", {})
+                await started.wait()
+                async with TaskWorker(parts.options, {"t": works}, [kind]):
+                    await first.close()
+                    assert (await tracked).value == "saved"
+
+    run(scenario())
+
+
+def test_a_cancelled_task_is_not_begun(options: Options) -> None:
+    async def scenario() -> None:
+        async with crew(options, dict(HANDLERS)) as (_, dispatcher, workers):
+            await dispatcher.cancel("t-1")
+            await until(lambda: "t-1" in workers[0]._cancelled, "the worker to know")
+            result = await (await dispatcher.submit("calls", {"calls": []}, id="t-1"))
+            assert (result.outcome, result.reason) == (Outcome.REFUSED, Reason.CANCELLED)
+
+    run(scenario())
+
+
+def test_the_shipped_task_names_a_body_that_is_wrong(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with crew(mqtt_options, dict(HANDLERS)) as (_, dispatcher, _workers):
+            result = await (await dispatcher.submit("calls", {"calls": [{"device": 5}]}))
+            assert result.outcome is Outcome.NACK and "method" in result.reason
+            json.dumps(result.value)
+
+    run(scenario())
