@@ -87,9 +87,9 @@ def present(report: dict[str, Any]) -> Presentation:
                     ]
                     for row in rows
                 ],
-                note="Full load, 100 callers with two calls each. A call is three messages through the broker (routing, "
-                "action, response) and a fourth, or RabbitMQ, for the reply; calls of one turn share a message. "
-                "RabbitMQ and Redis are processes of their own and not in this table.",
+                note="Full load, 100 callers with two calls each. A call is three messages of the broker (routing, "
+                "action, response) and a fourth, or RabbitMQ, for the reply; calls of one turn share one. RabbitMQ and "
+                "Redis are processes of their own and not in this table.",
             )
         )
     return page

@@ -1,0 +1,170 @@
+"""`tidegate rpc` as a user types it: real processes, one line when they are up, one clear line for what is wrong."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidegate.cli.status import ExitStatus
+from tidegate.lab.rpc.world import ENVIRONMENT, World
+from tidegate.rpc import load_types
+
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+LABEL = "0123456789ab"
+
+
+def tidegate(*arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tidegate", "rpc", *map(str, arguments)]
+    return subprocess.run(
+        command, env=CLEAN | environ, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with World("mqtt") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A whole backbone, tracing into a folder."""
+    traces = tmp_path_factory.mktemp("traces")
+    os.environ["RPC_TRACES"] = str(traces)
+    parts = [world.part("gateway"), world.part("router"), world.part("worker")]
+    for part in parts:
+        part.command[part.command.index("rpc") + 1 : part.command.index("rpc") + 1] = ["--trace", str(traces)]
+    world.start(*parts)
+    return f"mqtt://127.0.0.1:{world.port}"
+
+
+def test_a_call_from_the_command_line_and_its_trace(url: str) -> None:
+    traces = os.environ["RPC_TRACES"]
+    done = tidegate("--url", url, "--trace", traces, "call", LABEL, "image", "price=1.99", "--json")
+    assert done.returncode == ExitStatus.OK, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["outcome"], result["device"]) == ("ack", LABEL)
+    shown = tidegate("trace", result["request_id"], "--from", traces)
+    steps = [line.split()[3] for line in shown.stdout.splitlines()[1:]]
+    assert steps == ["call", "forward", "published", "gateway", "back", "reply"] or set(steps) == {
+        *("call", "forward", "published", "gateway", "back", "reply")
+    }
+    record = json.loads(tidegate("trace", result["request_id"], "--from", traces, "--json").stdout)
+    assert (
+        record["mac"] == LABEL
+        and record["t_worker"] <= record["t_fwd"] <= record["t_gw"] <= record["t_reply"]
+    )
+
+
+def test_a_task_from_the_command_line_and_its_death(url: str) -> None:
+    body = json.dumps({"calls": [{"device": LABEL, "method": "image", "fields": {"price": "2.99"}}]})
+    done = tidegate("--url", url, "dispatch", "calls", body)
+    assert done.returncode == ExitStatus.OK and '["ack"]' in done.stdout
+    failed = tidegate("--url", url, "dispatch", "dance", "{}", "--id", "t1")
+    assert failed.returncode == ExitStatus.FAILURE and "dance" in failed.stdout
+    listed = tidegate("--url", url, "dead")
+    assert listed.stdout.startswith("t1 dance after 1 attempts")
+    assert json.loads(tidegate("--url", url, "dead", "show", "t1").stdout)["kind"] == "dance"
+    assert tidegate("--url", url, "dead", "drop", "t1").returncode == ExitStatus.OK
+    assert tidegate("--url", url, "dead").stdout == ""
+    assert tidegate("--url", url, "dead", "replay", "t1").stderr.startswith("error: no dead task 't1'")
+
+
+def test_what_is_wrong_is_said_in_one_line_with_a_hint(url: str, tmp_path: Path) -> None:
+    bad = tmp_path / "types.toml"
+    bad.write_text("[[device]]\nname = 'x'\npattern = '['\n")
+    for arguments, status in (
+        (["--url", "mqtt://127.0.0.1:1", "call", LABEL, "image"], ExitStatus.FAILURE),
+        (["--url", url, "--backend", "kafka", "call", LABEL, "image"], ExitStatus.FAILURE),
+        (["--url", url, "--types", str(bad), "call", LABEL, "image"], ExitStatus.FAILURE),
+        (["--url", url, "--types", str(tmp_path / "none"), "router"], ExitStatus.FAILURE),
+        (["--url", url, "--namespace", "a/b", "router"], ExitStatus.FAILURE),
+        (["--url", url, "worker", "--app", "nowhere:HANDLERS"], ExitStatus.FAILURE),
+        (["--url", url, "routes", "--rule", "best"], ExitStatus.FAILURE),
+        (["--url", url, "autoscale", "--min", "5", "--max", "2"], ExitStatus.FAILURE),
+        (["trace", "x", "--from", str(tmp_path)], ExitStatus.FAILURE),
+        (["--url", url, "dispatch", "calls", "[]"], ExitStatus.USAGE),
+        (["--url", url, "call", LABEL, "blink", "seconds=soon"], ExitStatus.USAGE),
+        (["--url", url, "dead", "replay"], ExitStatus.USAGE),
+    ):
+        done = tidegate(*arguments)
+        assert done.returncode == status, (arguments, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 4
+    refused = tidegate("--url", url, "call", "nobody", "image")
+    assert refused.returncode == ExitStatus.FAILURE and "refused (unknown device)" in refused.stdout
+
+
+def test_autoscale_starts_routers_and_stops_them(world: World) -> None:
+    part = world.part("autoscale", "--min", 1, "--max", 3, namespace="scaled")
+    gateway = world.part("gateway", namespace="scaled")
+    world.start(part, gateway)  # says its first line when it has looked at the load for the first time
+    done = tidegate(
+        "--url", f"mqtt://127.0.0.1:{world.port}", "--namespace", "scaled", "call", LABEL, "image", "-W", 30
+    )
+    assert done.returncode == ExitStatus.OK, (done.stdout, done.stderr)
+    pid = part.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert len(children) == 1
+    part.stop()
+    assert not Path(f"/proc/{children[0]}").exists()
+
+
+def test_every_command_has_help() -> None:
+    shown = tidegate("--help").stdout
+    for name in (
+        "router",
+        "worker",
+        "gateway",
+        "routes",
+        "keeper",
+        "baseline",
+        "call",
+        "dispatch",
+        "dead",
+        "trace",
+    ):
+        assert name in shown
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rpc.md").read_text(encoding="utf-8")
+
+
+def test_the_program_of_the_page_runs_as_printed(url: str) -> None:
+    program = next(
+        text for text in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL) if "asyncio.run" in text
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("mqtt://localhost", url)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["ack 000000000000", "100 of 100", "ack"]
+
+
+def test_the_handlers_and_types_of_the_page_are_taken(url: str, world: World, tmp_path: Path) -> None:
+    blocks = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)
+    (tmp_path / "shop.py").write_text(
+        next(text for kind, text in blocks if kind == "python" and "HANDLERS" in text)
+    )
+    types = tmp_path / "types.toml"
+    types.write_text(next(text for kind, text in blocks if kind == "toml"))
+    assert load_types(types).of("pump-7").encode("speed", {"rpm": 100}) == {"rpm": 100}
+    worker = world.part("worker", "--app", "shop:HANDLERS", namespace="shop")
+    router, gateway = (
+        world.part("router", namespace="shop"),
+        world.part("gateway", "shopgate", namespace="shop"),
+    )
+    router.command[router.command.index("--default-gateway") + 1] = "shopgate"
+    os.environ["PYTHONPATH"] = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    ENVIRONMENT["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    world.start(worker, router, gateway)
+    body = json.dumps({"price": "1.99", "labels": [LABEL, "0123456789ac"]})
+    done = tidegate("--url", url, "--namespace", "shop", "dispatch", "new-price", body)
+    assert done.returncode == ExitStatus.OK and done.stdout.strip().endswith("ack: 2"), done
