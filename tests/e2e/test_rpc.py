@@ -100,8 +100,8 @@ def test_what_is_wrong_is_said_in_one_line_with_a_hint(url: str, tmp_path: Path)
 
 
 def test_autoscale_starts_routers_and_stops_them(world: World) -> None:
-    part = world.part("autoscale", "--min", 1, "--max", 3, namespace="scaled")
-    gateway = world.part("gateway", namespace="scaled")
+    part = world.part("autoscale", "--min", 1, "--max", 3, namespace="scaled", gateway="scaledgate")
+    gateway = world.part("gateway", "scaledgate", namespace="scaled")
     world.start(part, gateway)  # says its first line when it has looked at the load for the first time
     done = tidegate(
         "--url", f"mqtt://127.0.0.1:{world.port}", "--namespace", "scaled", "call", LABEL, "image", "-W", 30

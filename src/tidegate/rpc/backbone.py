@@ -278,14 +278,14 @@ class Backbone:
             sent=now,
             reply_to=self._address,
         )
-        try:
-            async with asyncio.timeout(None) as limit:
-                if self._room.locked():
-                    limit.reschedule(asyncio.get_running_loop().time() + deadline - now)
-                await self._room.acquire()
-                limit.reschedule(None)
-        except TimeoutError:
-            return Result(outcome=Outcome.EXPIRED, device=device, request_id=key)
+        if self._room.locked():
+            try:
+                async with asyncio.timeout(deadline - now):
+                    await self._room.acquire()
+            except TimeoutError:
+                return Result(outcome=Outcome.EXPIRED, device=device, request_id=key)
+        else:
+            await self._room.acquire()  # without waiting
         try:
             if kind.can_echo:
                 return await self._attempts(request, priority, task)

@@ -20,6 +20,8 @@ from tidegate.rpc.outcome import Outcome
 from tidegate.rpc.telemetry import Hop, Observer, Step
 from tidegate.rpc.worker import TASKS
 
+_PAUSE = 0.2  # seconds between two tries to put a task
+
 
 @dataclass(slots=True, kw_only=True)
 class TaskResult:
@@ -99,8 +101,10 @@ class Dispatcher:
         deadline: float = 180.0,
         priority: str = "normal",
         id: str = "",
+        patience: float = 0.0,
     ) -> Tracked:
-        """Returns when the task is safe; raises `Unavailable`. The same `id` again is the same task to devices."""
+        """Returns when the task is safe; raises `Unavailable`, after trying for `patience` seconds. Devices know what
+        was done for the same `id` before."""
         if priority not in PRIORITIES:
             raise RpcError(f"priority {priority!r}", hint=f"use one of {', '.join(PRIORITIES)}")
         if not 0.0 < deadline <= LONGEST:
@@ -119,11 +123,15 @@ class Dispatcher:
             correlation=call.correlation,
             priority=priority,
         )
-        try:
-            await self._queue.put(f"{TASKS}.{priority}", task.encode(), deadline=task.deadline)
-        except Unavailable:
-            self._calls.close(call.correlation)
-            raise
+        while True:
+            try:
+                await self._queue.put(f"{TASKS}.{priority}", task.encode(), deadline=task.deadline)
+                break
+            except Unavailable:
+                if time.time() >= now + min(patience, deadline):
+                    self._calls.close(call.correlation)
+                    raise
+                await asyncio.sleep(_PAUSE)
         self.counters["submitted"] += 1
         if self.observer is not None:
             self.observer.on_hop(Hop(now, Step.ENQUEUED, task_id, "", self.name, task=task_id))

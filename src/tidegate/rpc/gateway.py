@@ -82,7 +82,7 @@ class Gateway:
         self._status = topics.status.format(gateway=name)
         self._response = topics.response.format(gateway=name)
         self._client: Client = options.client(
-            f"gateway-{name}",
+            f"gateway-{options.namespace}-{name}",
             manual_ack=True,
             receive_maximum=behaviour.receive_maximum,
             will=Will(topic=self._status, payload=LOST, qos=1, retain=True),

@@ -126,12 +126,11 @@ async def _one(dispatcher: Dispatcher, ledger: Ledger, task_id: str, devices: li
     body = {
         "calls": [{"device": device, "method": "image", "fields": {"price": task_id}} for device in devices]
     }
-    while True:
-        try:
-            tracked = await dispatcher.submit("calls", body, deadline=DEADLINE, id=task_id)
-            break
-        except Unavailable:
-            await asyncio.sleep(0.2)  # not accepted: the dispatcher's to try again
+    try:
+        tracked = await dispatcher.submit("calls", body, deadline=DEADLINE, id=task_id, patience=DEADLINE)
+    except Unavailable:
+        ledger.note(task_id, "not accepted")
+        return
     result = await tracked
     ledger.note(task_id, str(result.outcome))
 
