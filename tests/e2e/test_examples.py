@@ -11,7 +11,13 @@ from tidegate.testing import BrokerThread
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-TESTED = {"aiomqtt_client.py", "embed_broker.py", "paho_client.py", "test_with_fixture.py"}
+TESTED = {
+    "aiomqtt_client.py",
+    "embed_broker.py",
+    "paho_client.py",
+    "rpc_prices.py",
+    "test_with_fixture.py",
+}
 
 
 def run(*arguments: object) -> str:
@@ -32,6 +38,13 @@ def test_the_embedded_broker_refuses_strangers_and_keeps_its_guest_book() -> Non
         "guests/anna here",
         "guests/bert here",
         "guests/bert gone",
+    ]
+
+
+def test_a_price_is_changed_once_though_its_task_ran_twice() -> None:
+    assert run(EXAMPLES / "rpc_prices.py").splitlines() == [
+        "5 labels show 1.99 after 2 attempts",
+        "price changes at labels: 5",
     ]
 
 

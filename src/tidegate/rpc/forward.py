@@ -183,20 +183,25 @@ class ForwardRouter:
         echoing = [each for each in kept if each[1].can_echo]
         silent = [each for each in kept if not each[1].can_echo]
         entries, unechoed = ([self._entry(r, now) for r, _ in part] for part in (echoing, silent))
+        if self._budget is not None:
+            # Not over an await: others use the processor meanwhile.
+            self._budget.spend(time.thread_time() - began)
         gateways = await self._store.send_off(entries, unechoed) if kept else []
-        by_target: defaultdict[tuple[str, DeviceType], list[Request]] = defaultdict(list)
+        began = time.thread_time()
+        # By name: the hash of a whole device type would cost more than the rest of this.
+        by_target: defaultdict[tuple[str, str], list[Request]] = defaultdict(list)
         for (request, kind), gateway in zip((*echoing, *silent), gateways, strict=True):
             if gateway is None:
                 self._refuse(request, Reason.NO_ROUTE)
             elif not self.windows.take(gateway, request.deadline, now):
                 self._refuse(request, Reason.BUSY)
             else:
-                by_target[gateway, kind].append(request)
-        sends = [
-            self._publish(gateway, kind, requests[start : start + kind.bundle])
-            for (gateway, kind), requests in by_target.items()
-            for start in range(0, len(requests), kind.bundle)
-        ]
+                by_target[gateway, kind.name].append(request)
+        sends = []
+        for (gateway, name), requests in by_target.items():
+            kind = self.types.named(name)
+            for start in range(0, len(requests), kind.bundle):
+                sends.append(self._publish(gateway, kind, requests[start : start + kind.bundle]))
         if self._budget is not None:
             self._budget.spend(time.thread_time() - began)
         if len(sends) == 1:
