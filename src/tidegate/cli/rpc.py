@@ -283,7 +283,7 @@ def call(
 ) -> None:
     """Call one device and print the outcome; exits with 0 if the device did it."""
     from tidegate.cli.client_options import run
-    from tidegate.rpc import Backbone
+    from tidegate.rpc import Backbone, Retry
 
     common: Common = context.obj
     types = common.device_types()
@@ -292,7 +292,9 @@ def call(
     async def work() -> int:
         with ExitStack() as files:
             observer = common.observer(files, f"call-{time.time_ns():x}")
-            async with Backbone(common.options(), types, observer=observer) as backbone:
+            # Until the deadline, whatever is away.
+            retry = Retry(attempts=1000, longest=1.0)
+            async with Backbone(common.options(), types, retry=retry, observer=observer) as backbone:
                 result = await backbone.call(device, method, given, deadline=deadline, priority=priority)
         if as_json:
             typer.echo(json.dumps({name: getattr(result, name) for name in result.__slots__}))

@@ -18,7 +18,7 @@ LONGEST: Final = 86_400.0
 
 def message_expiry(deadline: float, now: float) -> int:
     """The Message Expiry Interval for it: whole seconds, never 0, which would mean at once."""
-    return max(1, ceil(deadline - now))
+    return min(max(1, ceil(deadline - now)), 0xFFFF_FFFF)
 
 
 def time_to_live(deadline: float, now: float) -> float:

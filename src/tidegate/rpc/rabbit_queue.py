@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 _RECONNECT: Final = 0.5
 _LONGEST_WAIT: Final = 10.0
+_LONGEST_EXPIRATION: Final = 2_000_000.0
+"""Seconds; RabbitMQ takes 2^32 milliseconds at most."""
 _DELIVERY_LIMIT: Final = 20
 """Times a quorum queue gives one task to consumers that die of it, before it goes to the dead letters."""
 
@@ -111,7 +113,7 @@ class RabbitQueue:
 
     async def put(self, queue: str, body: bytes, *, deadline: float) -> None:
         await self._declare(queue)
-        seconds = max(0.001, deadline - time.time())
+        seconds = min(max(0.001, deadline - time.time()), _LONGEST_EXPIRATION)
         if not await self._publish(self._full(queue), body, expiration=seconds, is_durable=True):
             # Somebody deleted it: declare it again next time.
             self._declared.discard(queue)

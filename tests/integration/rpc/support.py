@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +41,15 @@ async def until(condition: Callable[[], object], what: str = "", timeout: float 
     while not condition():
         assert time.monotonic() < deadline, f"not in time: {what}"
         await asyncio.sleep(0.01)
+
+
+async def until_length(get: Callable[[], Awaitable[list[Any]]], length: int) -> list[Any]:
+    """What `get` gives once it has so many."""
+    deadline = time.monotonic() + 15.0
+    while len(found := await get()) != length:
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.02)
+    return found
 
 
 def label(number: int) -> str:

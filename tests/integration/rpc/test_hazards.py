@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.integration.rpc.support import GATEWAY, kind_for, label, run, until, whole
+from tests.integration.rpc.support import GATEWAY, kind_for, label, run, until, until_length, whole
 from tidegate.client import Client
 from tidegate.rpc import (
     SILENT_LABEL,
@@ -222,7 +222,7 @@ def test_rubbish_on_the_request_queue_is_buried_and_stops_nobody(options: Option
             for rubbish in (b"\xff", b"{}", b"[[1]]", b"[" * 9000):
                 await queue.put("routing.normal", rubbish, deadline=time.time() + 60.0)
             await until(lambda: parts.forward[0].counters["malformed"] == 4, "the rubbish")
-            assert len(await queue.dead("routing")) == 4
+            await until_length(lambda: queue.dead("routing"), 4)
             assert (await parts.backbone.call(label(1), "image")).is_ok
             await queue.close()
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.integration.rpc.support import Parts, kind_for, label, run, until, whole
+from tests.integration.rpc.support import Parts, kind_for, label, run, until, until_length, whole
 from tidegate.rpc import (
     Behaviour,
     Call,
@@ -127,9 +128,9 @@ def test_rubbish_on_the_task_queue_is_buried_and_stops_nobody(options: Options) 
     async def scenario() -> None:
         async with crew(options, dict(HANDLERS)) as (_, dispatcher, workers):
             for rubbish in (b"\xff\x00", b"{}", b"[" * 5000):
-                await dispatcher._queue.put("tasks.normal", rubbish, deadline=9e9)
+                await dispatcher._queue.put("tasks.normal", rubbish, deadline=time.time() + 60.0)
             await until(lambda: workers[0].counters["malformed"] == 3, "the rubbish")
-            assert len(await dispatcher.dead()) == 3
+            await until_length(dispatcher.dead, 3)
             body = {"calls": [{"device": label(1), "method": "image"}]}
             assert (await (await dispatcher.submit("calls", body))).is_ok
 

@@ -25,11 +25,10 @@ def run(context: Context) -> dict[str, Any]:
     for name in context.follow("e4.1 functional", ("http baseline", *BACKENDS)):
         backend = "mqtt" if name == "http baseline" else name
         with World(backend) as world:
-            world.start(world.part("gateway"))
             if name == "http baseline":
                 summary = uvloop.run(http_tasks(world, 1, tasks, WORKERS, timeout=DEADLINE))
             else:
-                world.start(world.part("router"))
+                world.start(world.part("gateway"), world.part("router"))
                 summary = uvloop.run(_backbone(world, tasks))
         rows.append({"backbone": name, **summary})
     return {"parameters": {"tasks": tasks, "workers": WORKERS, "replicas": 1}, "real": rows}

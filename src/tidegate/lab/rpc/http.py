@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import cycle
 from random import Random
 from typing import Any
 
 from tidegate.lab.rpc.load import DEVICES_A_TASK, closed_loop
 from tidegate.lab.rpc.world import World
+from tidegate.rpc import SHELF_LABEL, Emulator
 from tidegate.rpc.baseline import HttpCaller, HttpRouter
 
 STATUS = {200: "ack", 502: "nack", 504: "timeout"}
@@ -27,6 +29,9 @@ async def http_tasks(
 ) -> dict[str, Any]:
     """Run tasks against so many replicas; a connection of its own for each call that is open, as an HTTP pool has."""
     async with AsyncExitStack() as stack:
+        # One answer a message, as the thesis's: answers in bundles would be misrouted together.
+        kind = replace(SHELF_LABEL, bundle=1)
+        await stack.enter_async_context(Emulator(world.options(), ["000000000000"], kind))
         routers = [
             await stack.enter_async_context(HttpRouter(world.options(), timeout=timeout))
             for _ in range(replicas)

@@ -93,7 +93,6 @@ def _real(context: Context) -> list[dict[str, Any]]:
     cases = [(r, m, policy) for policy in POLICIES for m in DEVICES for r in replicas]
     for r, m, policy in context.follow("e4.2 HTTP baseline", cases):
         with World("mqtt", settings=(f"features.shared_policy={policy}",)) as world:
-            world.start(world.part("gateway"))
             # A misrouted call waits for its whole timeout; the thesis's 60 s would make hours of this.
             summary = uvloop.run(http_tasks(world, r, tasks, WORKERS, timeout=0.5 if quick else 1.0, calls=m))
         share = summary["succeeded"] / summary["tasks"]
