@@ -33,20 +33,20 @@ from tidegate.rpc.protocols import Entry
 def test_1_two_callers_of_one_device_each_get_their_own_answer(options: Options) -> None:
     async def scenario() -> None:
         behaviour = Behaviour(latency=0.05, jitter=0.9)
-        async with whole(options, behaviour=behaviour, forward=2, back=2) as parts:
-            async with Backbone(parts.options, [parts.kind]) as other:
-                device = label(1)
+        async with (
+            whole(options, behaviour=behaviour, forward=2, back=2) as parts,
+            Backbone(parts.options, [parts.kind]) as other,
+        ):
+            device = label(1)
 
-                async def ask(caller: Backbone, count: int) -> list[Outcome]:
-                    return [(await caller.call(device, "image", deadline=20.0)).outcome for _ in range(count)]
+            async def ask(caller: Backbone, count: int) -> list[Outcome]:
+                return [(await caller.call(device, "image", deadline=20.0)).outcome for _ in range(count)]
 
-                for outcomes in await asyncio.gather(
-                    *(ask(each, 10) for each in (parts.backbone, other) * 3)
-                ):
-                    assert Outcome.TIMEOUT not in outcomes and len(outcomes) == 10
-                for caller in (parts.backbone, other):
-                    statistics = caller.statistics()
-                    assert [statistics[n] for n in ("late", "unknown", "duplicate", "mismatched")] == [0] * 4
+            for outcomes in await asyncio.gather(*(ask(each, 10) for each in (parts.backbone, other) * 3)):
+                assert Outcome.TIMEOUT not in outcomes and len(outcomes) == 10
+            for caller in (parts.backbone, other):
+                statistics = caller.statistics()
+                assert [statistics[n] for n in ("late", "unknown", "duplicate", "mismatched")] == [0] * 4
 
     run(scenario())
 
@@ -58,16 +58,18 @@ def test_1_devices_that_cannot_echo_are_called_one_after_another(options: Option
             await keeper.open()
         try:
             behaviour = Behaviour(latency=0.02)
-            async with whole(options, base=SILENT_LABEL, behaviour=behaviour, forward=2, back=2) as parts:
-                async with Backbone(parts.options, [parts.kind]) as other:
-                    calls = [
-                        caller.call(label(n % 2), "image", deadline=20.0)
-                        for n in range(5)
-                        for caller in (parts.backbone, other)
-                    ]
-                    results = await asyncio.gather(*calls)
-                    assert {each.outcome for each in results} == {Outcome.ACK}
-                    assert parts.emulator.counters["effects"] == 10
+            async with (
+                whole(options, base=SILENT_LABEL, behaviour=behaviour, forward=2, back=2) as parts,
+                Backbone(parts.options, [parts.kind]) as other,
+            ):
+                calls = [
+                    caller.call(label(n % 2), "image", deadline=20.0)
+                    for n in range(5)
+                    for caller in (parts.backbone, other)
+                ]
+                results = await asyncio.gather(*calls)
+                assert {each.outcome for each in results} == {Outcome.ACK}
+                assert parts.emulator.counters["effects"] == 10
         finally:
             if options.backend == "mqtt":
                 await keeper.close()
