@@ -24,6 +24,7 @@ from tidegate.rpc.telemetry import Beacon, Observer
 
 log = logging.getLogger(__name__)
 
+_LAST_WRITE = 2.0  # seconds for what is left when it is stopped
 _WRITE_EVERY = 0.25  # changes gather this long: a gateway that dies moves thousands of devices
 
 
@@ -81,6 +82,11 @@ class RouteManager:
         if self._writer is not None:
             self._writer.cancel()
             await asyncio.wait([self._writer])
+            try:
+                async with asyncio.timeout(_LAST_WRITE):
+                    await self._flush()
+            except (Unavailable, TimeoutError) as error:
+                log.warning("the last routes could not be written", extra={"error": str(error)})
         await self._client.disconnect()
         await self._store.close()
 
@@ -129,11 +135,18 @@ class RouteManager:
         while True:
             await asyncio.sleep(_WRITE_EVERY)
             self._change(self.rule.expire(time.monotonic()))
-            changes, self._changes = self._changes, {}
-            if not changes:
-                continue
             try:
-                await self._store.set_routes(changes)
+                await self._flush()
             except Unavailable as error:
                 log.warning("routes could not be written", extra={"error": str(error)})
-                self._changes = changes | self._changes
+
+    async def _flush(self) -> None:
+        changes, self._changes = self._changes, {}
+        if not changes:
+            return
+        try:
+            await self._store.set_routes(changes)
+        except BaseException:
+            # Also if we are stopped in the midst of it: what is not written must be written again.
+            self._changes = changes | self._changes
+            raise

@@ -93,15 +93,17 @@ class MqttStore:
                 self._routes.pop(device, None)
             else:
                 known[device] = self._routes[device] = gateway
-        for name in sorted(changed):
-            body = json.dumps(self._shards[name], separators=(",", ":"))
-            try:
-                await self._client.publish(f"{self._options.root}/routes/{name}", body, qos=1, retain=True)
-            except TidegateError as error:
-                raise Unavailable(f"the MQTT broker: {error}") from error
+        try:
+            await asyncio.gather(*map(self._write, sorted(changed)))
+        except TidegateError as error:
+            raise Unavailable(f"the MQTT broker: {error}") from error
 
     async def routes(self) -> dict[str, str]:
         return dict(self._routes)
+
+    async def _write(self, name: str) -> None:
+        body = json.dumps(self._shards[name], separators=(",", ":"))
+        await self._client.publish(f"{self._options.root}/routes/{name}", body, qos=1, retain=True)
 
     def _address(self, correlation: str) -> Address | None:
         caller = self._signer.caller(correlation)
