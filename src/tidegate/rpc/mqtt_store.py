@@ -46,6 +46,7 @@ class MqttStore:
         self._shards: dict[str, dict[str, str]] = {}
         self._hello = f"hello-{secrets.token_hex(4)}"
         self._is_current = asyncio.Event()
+        self._is_writer = False  # there is one, the route manager
         self.forged = 0
         """Correlations that nobody signed."""
 
@@ -83,6 +84,7 @@ class MqttStore:
         await self._ask("release", (device, holder))
 
     async def set_routes(self, routes: dict[str, str | None]) -> None:
+        self._is_writer = True
         changed = set()
         for device, gateway in routes.items():
             name = shard(device)
@@ -116,8 +118,8 @@ class MqttStore:
         name = message.topic.rpartition("/")[2]
         if name == self._hello:
             self._is_current.set()
-        if len(name) != 2:
-            return
+        if len(name) != 2 or self._is_writer:
+            return  # what we wrote comes back to us, and may be older than what we know
         try:
             content = json.loads(message.payload)
             fresh = {str(device): str(gateway) for device, gateway in content.items()}
