@@ -20,7 +20,11 @@ GATEWAYS = [f"g{number}" for number in range(9)]
 PERIOD = 2.0
 MINUTES = 10
 DIES_AT = 300.0
-SCENES = {"still": 0.0, "moving": 0.5}  # metres a second
+SCENES = {
+    "still": (0.0, 6.0),
+    "moving": (0.5, 6.0),
+    "still, clear": (0.0, 1.0),
+}  # metres a second, dB of noise
 
 
 def simulate(rule_name: str, speed: float, noise: float, devices: int, seed: int) -> dict[str, float | None]:
@@ -64,7 +68,7 @@ def simulate(rule_name: str, speed: float, noise: float, devices: int, seed: int
 
 def run(context: Context) -> dict[str, Any]:
     report: dict[str, Any] = {
-        "parameters": {"gateways": 9, "period s": PERIOD, "minutes": MINUTES, "noise dB": 6}
+        "parameters": {"gateways": 9, "period s": PERIOD, "minutes": MINUTES, "scenes": SCENES}
     }
     if context.wants(Part.SIM):
         seeds = range(context.number_of_seeds(10, 2))
@@ -74,7 +78,7 @@ def run(context: Context) -> dict[str, Any]:
             {
                 "rule": rule,
                 "scene": scene,
-                **summarise_all([simulate(rule, SCENES[scene], 6.0, devices, seed) for seed in seeds]),
+                **summarise_all([simulate(rule, *SCENES[scene], devices, seed) for seed in seeds]),
             }
             for rule, scene in context.follow("e4.6 simulated", cases)
         ]
@@ -119,6 +123,7 @@ def present(report: dict[str, Any]) -> Presentation:
         fewer = thesis["flaps"]["mean"] / max(aged["flaps"]["mean"], 1e-9)
         slowest = max(row["slowest"]["max"] or 0.0 for row in sim if row["rule"] == "aged")
         stuck = sum(row["stuck"]["mean"] for row in sim if row["rule"] == "aged")
+        clear = rows["thesis", "still, clear"]
         page.claims += [
             Claim(
                 text="Under noise of 6 dB the aged rule flaps at least 5 times less than the published one",
@@ -130,8 +135,8 @@ def present(report: dict[str, Any]) -> Presentation:
             Claim(
                 text="When a gateway dies without a word, its labels move within 15 s",
                 paper="never, by the published rule",
-                ours=f"within {slowest:.1f} s, {stuck:g} left behind; published rule: "
-                f"{thesis['stuck']['mean']:.0f} labels left behind",
+                ours=f"within {slowest:.1f} s, {stuck:g} left behind; published rule with clear radio: "
+                f"{clear['stuck']['mean']:.1f} labels left behind after five minutes",
                 verdict=Verdict.HOLDS if slowest <= 15.0 and not stuck else Verdict.FAILS,
             ),
         ]
@@ -157,7 +162,8 @@ def present(report: dict[str, Any]) -> Presentation:
                     for row in sim
                 ],
                 note="The published rule leaves a dead gateway only by luck: noise must lift another above what the "
-                "dead one was heard with last.",
+                "dead one was heard with last. With 6 dB it soon does; with 1 dB, where the rule is good at all else, "
+                "it does not.",
             )
         )
     for row in report.get("real", []):
