@@ -77,10 +77,12 @@ async def soak(
         }
         killable["broker"] = world.broker
         if world.redis is not None and world.rabbit is not None:
-            killable |= {"Redis": world.redis, "RabbitMQ": world.rabbit}
+            killable["Redis"] = world.redis
+            killable["RabbitMQ"] = world.rabbit
         if victims is not None:
             killable = {name: killable[name] for name in victims if name in killable}
-        ledger, rows = Ledger(), []
+        ledger = Ledger()
+        rows: list[dict[str, Any]] = []
         async with Dispatcher(world.options(GATEWAY), name="soak") as dispatcher:
             async with asyncio.TaskGroup() as group:
                 loading = group.create_task(_load(dispatcher, ledger, rate, Random(seed), group))

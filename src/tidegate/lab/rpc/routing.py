@@ -48,7 +48,8 @@ def simulate(rule_name: str, speed: float, noise: float, devices: int, seed: int
             for gateway, rssi in field.advertise(name):
                 if rule.heard(name, gateway, rssi, at) is not None:
                     flaps += 1
-            rule.expire(at) if number == 0 else None
+            if number == 0:
+                rule.expire(at)
             route, best = rule.gateway(name), field.best(name)
             if name in orphans and route != "g4":
                 orphans.discard(name)

@@ -23,7 +23,14 @@ def simulate(scale: Scale | None, fixed: int, seed: int) -> dict[str, float]:
     sim = Simulation(seed)
     random = sim.random("arrivals")
     queue: list[float] = []
-    state = {"running": fixed, "starting": 0, "busy": 0, "taken": 0, "longest": 0.0, "arrived": 0}
+    state: dict[str, float] = {
+        "running": fixed,
+        "starting": 0,
+        "busy": 0,
+        "taken": 0,
+        "longest": 0.0,
+        "arrived": 0,
+    }
     late = total = 0.0
     replica_seconds = 0.0
     scaler = Autoscaler(scale) if scale is not None else None
@@ -76,7 +83,7 @@ def simulate(scale: Scale | None, fixed: int, seed: int) -> dict[str, float]:
                 replicas=there,
             )
             wanted = scaler.decide(sample)
-            for _ in range(wanted - there):
+            for _ in range(max(0, wanted - there)):
                 state["starting"] += 1
                 sim.after(START, started)
             if wanted < there:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -154,17 +155,16 @@ class World:
         self._stack.close()
 
     def options(self, gateway: str = "000000000000", namespace: str = "main") -> Options:
-        servers = {}
-        if self.redis is not None and self.rabbit is not None:
-            servers = {"amqp": self.rabbit.url, "redis": self.redis.url}
-        return Options(
+        options = Options(
             url=f"mqtt://127.0.0.1:{self.port}",
             backend=self.backend,
             default_gateway=gateway,
             namespace=namespace,
             window=self._window,
-            **servers,
         )
+        if self.redis is not None and self.rabbit is not None:
+            options = replace(options, amqp=self.rabbit.url, redis=self.redis.url)
+        return options
 
     def part(self, *arguments: object, gateway: str = "000000000000", namespace: str = "main") -> Part:
         """Make a part; it is not started yet."""
