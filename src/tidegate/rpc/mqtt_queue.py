@@ -66,6 +66,8 @@ class MqttConsumer:
 class MqttQueue:
     """See `protocols.TaskQueue`."""
 
+    sends_at_once = 2
+
     def __init__(self, options: Options, name: str) -> None:
         self._options = options
         self._root = options.root

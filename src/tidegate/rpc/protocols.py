@@ -41,7 +41,10 @@ class Letter(NamedTuple):
 
 
 class TaskQueue(Protocol):
-    """Named queues, each message to one consumer."""
+    """Named queues, each message to one consumer. `sends_at_once`: how many sends of a bundler may be under way before
+    the next bundle gathers."""
+
+    sends_at_once: int
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -86,6 +86,8 @@ class RabbitConsumer:
 class RabbitQueue:
     """See `protocols.TaskQueue`."""
 
+    sends_at_once = 1  # a publish costs some hundred microseconds: fewer and larger ones
+
     def __init__(self, options: Options, name: str) -> None:
         self._options = options
         self._name = name
@@ -114,7 +116,10 @@ class RabbitQueue:
     async def put(self, queue: str, body: bytes, *, deadline: float) -> None:
         await self._declare(queue)
         seconds = min(max(0.001, deadline - time.time()), _LONGEST_EXPIRATION)
-        if not await self._publish(self._full(queue), body, expiration=seconds, is_durable=True):
+        # RabbitMQ confirms what is to be on disk when it is, which takes it up to some hundred milliseconds. Requests
+        # live no longer than the caller who made them and would send them again; tasks do.
+        is_durable = not queue.startswith("routing.")
+        if not await self._publish(self._full(queue), body, expiration=seconds, is_durable=is_durable):
             # Somebody deleted it: declare it again next time.
             self._declared.discard(queue)
             raise Unavailable(f"the queue {queue!r} is gone", hint="try again")
@@ -220,7 +225,6 @@ class RabbitQueue:
 
     def _arguments(self, queue: str) -> dict[str, Any]:
         if queue.startswith("routing."):
-            # Requests live for seconds; durable and confirmed is enough, and a replicated log would cost as much again.
             return {"x-queue-type": "classic"}
         arguments: dict[str, Any] = {"x-queue-type": self._options.queue_type}
         if queue.startswith("tasks."):

@@ -43,8 +43,15 @@ async def _measure(world: World, parts: dict[str, Any], tasks: int, seconds: flo
         calls = tasks * DEVICES_A_TASK
         cost = {name: (part.cpu_seconds() - before[name]) / calls * 1e6 for name, part in processes.items()}
         cost["caller"] = (_own_cpu() - own) / calls * 1e6
-        half = (await open_loop(do, full["tasks_per_second"] / 2, seconds, Random(3))).summary()
-        return {"full": full, "half": half, "cost_us": cost, "caller": backbone.statistics()}
+        # At half of the aim, which is judged, and at half of what it can do with full bundles.
+        rates = {
+            "half": AIMS[world.backend] / DEVICES_A_TASK / 2,
+            "half_of_most": full["tasks_per_second"] / 2,
+        }
+        open_loops = {
+            name: (await open_loop(do, rate, seconds, Random(3))).summary() for name, rate in rates.items()
+        }
+        return {"full": full, **open_loops, "cost_us": cost, "caller": backbone.statistics()}
 
 
 def _own_cpu() -> float:
@@ -76,7 +83,7 @@ def present(report: dict[str, Any]) -> Presentation:
         page.tables.append(
             Table(
                 title="Processor time of a call by part, µs",
-                head=["backend", *names, "calls/s", "p50 ms", "p99 ms"],
+                head=["backend", *names, "calls/s", "p50 ms", "p99 ms", "p99 ms at half of that"],
                 rows=[
                     [
                         row["backend"],
@@ -84,6 +91,7 @@ def present(report: dict[str, Any]) -> Presentation:
                         f"{row['full']['calls_per_second']:,.0f}",
                         f"{row['full']['p50']:.1f}",
                         f"{row['full']['p99']:.1f}",
+                        f"{row.get('half_of_most', row['half'])['p99']:.1f}",
                     ]
                     for row in rows
                 ],

@@ -74,6 +74,11 @@ class Part:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
+    def close(self) -> None:
+        """For good."""
+        self.kill()
+        self._log.close()
+
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
@@ -148,7 +153,7 @@ class World:
 
     def stop(self) -> None:
         for part in (*self.parts, self.broker):
-            part.kill()
+            part.close()
         for server in (self.redis, self.rabbit):
             if server is not None:
                 server.stop()
