@@ -20,7 +20,7 @@ from tidegate.rpc.backends import make_store
 GATEWAYS = [f"gw{number}" for number in range(10)]
 STALLED = "gw0"
 LATENCY = 0.25
-WINDOW = 100
+WINDOW = 200  # twice what is usually open at one: 1 000 callers, ten gateways
 DEVICES = 5000
 
 
