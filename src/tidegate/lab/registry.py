@@ -8,8 +8,9 @@ from tidegate.lab.backoff import PAPER as BACKOFF
 from tidegate.lab.errors import UnknownExperiment
 from tidegate.lab.experiment import Experiment, Paper
 from tidegate.lab.rpc import PAPER as RPC
+from tidegate.lab.shared import PAPER as SHARED
 
-PAPERS: tuple[Paper, ...] = (BACKOFF, RPC)
+PAPERS: tuple[Paper, ...] = (BACKOFF, RPC, SHARED)
 NEAREST = 3
 
 
