@@ -1,15 +1,13 @@
 """`tidegate rpc`: the parts of the RPC backbone as programs, and tools to look at what they do."""
 
-import json
-import time
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from tidegate.cli import rpc_tools
 from tidegate.cli.rpc_options import Common, serve
-from tidegate.cli.status import ExitStatus
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,6 +54,9 @@ def _common(
         Path | None, typer.Option(metavar="DIR", help="Write the hops of requests there.")
     ] = None,
     trace_sample: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of requests traced.")] = 1.0,
+    telemetry: Annotated[
+        bool, typer.Option("--telemetry", help="Announce every hop, for tidegate rpc record.")
+    ] = False,
 ) -> None:
     context.obj = Common(
         url=url,
@@ -71,6 +72,7 @@ def _common(
         password_file=password_file,
         trace=trace,
         trace_sample=trace_sample,
+        telemetry=telemetry,
     )
 
 
@@ -89,32 +91,46 @@ def router(
     """Route requests to gateways and replies to callers. Start as many as you like, anywhere."""
     from tidegate.rpc import BackRouter, ForwardRouter
     from tidegate.rpc.budget import Budget
+    from tidegate.rpc.forward import PREFETCH
     from tidegate.rpc.options import new_name
     from tidegate.rpc.reporting import report
 
     common: Common = context.obj
     options, types = common.options(), common.device_types()
 
-    async def make(stack: AsyncExitStack, files: ExitStack) -> list[Any]:
-        observer = common.observer(files, name or new_name("router"))
+    async def make(stack: AsyncExitStack) -> list[Any]:
+        observer = await common.observer(stack, name or new_name("router"))
         waits: list[Any] = []
-        forwards = []
+        forwards: list[ForwardRouter] = []
+        budgets: list[Budget] = []
         for number in range(replicas):
             own = f"{name}-{number}" if name else ""
             if role != "forward":
-                budget = Budget(cpu) if cpu else None
+                budget = make_budget(budgets)
                 back = BackRouter(options, types, name=own and f"{own}b", observer=observer, budget=budget)
                 waits.append((await stack.enter_async_context(back)).wait_closed())
             if role != "back":
-                budget = Budget(cpu) if cpu else None
+                budget = make_budget(budgets)
                 forward = ForwardRouter(
-                    options, types, name=own and f"{own}f", observer=observer, budget=budget
+                    options,
+                    types,
+                    name=own and f"{own}f",
+                    observer=observer,
+                    budget=budget,
+                    # What a slow one holds waits for it, and not for those that are started because of it.
+                    prefetch=max(2, round(PREFETCH * (cpu or 1.0))),
                 )
                 waits.append((await stack.enter_async_context(forward)).wait_closed())
                 forwards.append(forward)
         if forwards:
-            waits.append(report(options, forwards))
+            waits.append(report(options, forwards, budgets))
         return waits
+
+    def make_budget(budgets: list[Budget]) -> Budget | None:
+        if not cpu:
+            return None
+        budgets.append(Budget(cpu))
+        return budgets[-1]
 
     count = f"{replicas} " if replicas > 1 else ""
     serve(f"routing: {count}{role if role != 'both' else 'forward and back'}", make)
@@ -142,8 +158,8 @@ def worker(
     handlers = load_handlers(application)
     options, types = common.options(), common.device_types()
 
-    async def make(stack: AsyncExitStack, files: ExitStack) -> list[Any]:
-        observer = common.observer(files, new_name("worker"))
+    async def make(stack: AsyncExitStack) -> list[Any]:
+        observer = await common.observer(stack, new_name("worker"))
         call_retry = Retry(attempts=20, silence=silence or None)
         part = TaskWorker(
             options, handlers, types, concurrency=concurrency, call_retry=call_retry, observer=observer
@@ -191,8 +207,8 @@ def gateway(
             field.add(f"{number:012x}", speed=speed)
     kind = common.device_types()[0]
 
-    async def make(stack: AsyncExitStack, files: ExitStack) -> list[Any]:
-        observer = common.observer(files, new_name("gateways"))
+    async def make(stack: AsyncExitStack) -> list[Any]:
+        observer = await common.observer(stack, new_name("gateways"))
         part = Emulator(
             common.options(), names, kind, behaviour, field=field, state=state, seed=seed, observer=observer
         )
@@ -226,8 +242,9 @@ def routes(
     if list_routes:
         raise typer.Exit(run(show()))
 
-    async def make(stack: AsyncExitStack, _: ExitStack) -> list[Any]:
-        part = RouteManager(common.options(), common.device_types(), rule=rule)
+    async def make(stack: AsyncExitStack) -> list[Any]:
+        observer = await common.observer(stack, new_name("routes"))
+        part = RouteManager(common.options(), common.device_types(), rule=rule, observer=observer)
         return [(await stack.enter_async_context(part)).wait_closed()]
 
     serve(f"keeping routes: {rule} rule", make)
@@ -240,7 +257,7 @@ def keeper(context: typer.Context) -> None:
 
     common: Common = context.obj
 
-    async def make(stack: AsyncExitStack, _: ExitStack) -> list[Any]:
+    async def make(stack: AsyncExitStack) -> list[Any]:
         part = Keeper(common.options())
         await part.open()
         stack.push_async_callback(part.close)
@@ -261,7 +278,7 @@ def baseline(
 
     common: Common = context.obj
 
-    async def make(stack: AsyncExitStack, _: ExitStack) -> list[Any]:
+    async def make(stack: AsyncExitStack) -> list[Any]:
         gateway_name = common.default_gateway or "000000000000"
         part = HttpRouter(common.options(), gateway=gateway_name, timeout=timeout, host=host, port=port)
         await stack.enter_async_context(part)
@@ -269,162 +286,6 @@ def baseline(
         return [part.wait_closed()]
 
     serve("routing over HTTP", make)
-
-
-@app.command("call")
-def call(
-    context: typer.Context,
-    device: Annotated[str, typer.Argument(metavar="DEVICE")],
-    method: Annotated[str, typer.Argument(metavar="METHOD")],
-    fields: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...")] = None,
-    deadline: Annotated[float, typer.Option("--deadline", "-W", help="Seconds to wait.")] = 10.0,
-    priority: Annotated[str, typer.Option(help="high, normal or low.")] = "normal",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result.")] = False,
-) -> None:
-    """Call one device and print the outcome; exits with 0 if the device did it."""
-    from tidegate.cli.client_options import run
-    from tidegate.rpc import Backbone, Retry
-
-    common: Common = context.obj
-    types = common.device_types()
-    given = _fields(types, device, method, fields or [])
-
-    async def work() -> int:
-        with ExitStack() as files:
-            observer = common.observer(files, f"call-{time.time_ns():x}")
-            # Until the deadline, whatever is away.
-            retry = Retry(attempts=1000, longest=1.0)
-            async with Backbone(common.options(), types, retry=retry, observer=observer) as backbone:
-                result = await backbone.call(device, method, given, deadline=deadline, priority=priority)
-        if as_json:
-            typer.echo(json.dumps({name: getattr(result, name) for name in result.__slots__}))
-        else:
-            typer.echo(f"{result} after {result.seconds * 1e3:.0f} ms, request {result.request_id}")
-        return ExitStatus.OK if result.is_ok else ExitStatus.FAILURE
-
-    raise typer.Exit(run(work()))
-
-
-def _fields(types: Any, device: str, method: str, texts: list[str]) -> dict[str, Any]:
-    """NAME=VALUE as the types that were declared; what was not declared stays text, and is refused with a reason."""
-    kinds = {}
-    for each in types:
-        if each.owns(device):
-            kinds = {f.name: f.kind for m in each.methods if m.name == method for f in m.fields}
-            break
-    read: dict[str, Any] = {
-        "integer": int,
-        "number": float,
-        "boolean": lambda text: {"true": True, "false": False}[text],
-        "bytes": bytes.fromhex,
-    }
-    given: dict[str, Any] = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise typer.BadParameter(f"field {text!r}: write NAME=VALUE")
-        try:
-            given[name] = read.get(kinds.get(name, ""), str)(value)
-        except (ValueError, KeyError):
-            raise typer.BadParameter(f"field {name} is {kinds[name]}, not {value!r}") from None
-    return given
-
-
-@app.command("dispatch")
-def dispatch(
-    context: typer.Context,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="Which of the workers' coroutines.")],
-    body: Annotated[str, typer.Argument(metavar="JSON", help="What it is given, an object.")],
-    deadline: Annotated[float, typer.Option("--deadline", "-W", help="Seconds to wait.")] = 180.0,
-    priority: Annotated[str, typer.Option(help="high, normal or low.")] = "normal",
-    id: Annotated[str, typer.Option(help="The same id is the same task to devices.")] = "",
-) -> None:
-    """Put a task on the queue, wait for its end and print what the worker returned."""
-    from tidegate.cli.client_options import run
-    from tidegate.rpc import Dispatcher
-
-    common: Common = context.obj
-    try:
-        content = json.loads(body)
-        if not isinstance(content, dict):
-            raise ValueError("not an object")
-    except ValueError as error:
-        raise typer.BadParameter(f"{body!r}: {error}", param_hint="JSON") from None
-
-    async def work() -> int:
-        async with Dispatcher(common.options()) as dispatcher:
-            tracked = await dispatcher.submit(kind, content, deadline=deadline, priority=priority, id=id)
-            result = await tracked
-        reason = f" ({result.reason})" if result.reason else ""
-        typer.echo(f"{result.id} {result.outcome}{reason}: {json.dumps(result.value)}")
-        return ExitStatus.OK if result.is_ok else ExitStatus.FAILURE
-
-    raise typer.Exit(run(work()))
-
-
-@app.command("dead")
-def dead(
-    context: typer.Context,
-    action: Annotated[
-        Literal["list", "show", "replay", "drop"], typer.Argument(help="What to do with dead tasks.")
-    ] = "list",
-    task_id: Annotated[str, typer.Argument(metavar="[TASK]", help="Which one; `all` for all.")] = "",
-    deadline: Annotated[float, typer.Option(help="Seconds a replayed task has.")] = 180.0,
-) -> None:
-    """Look at tasks that failed for good, do them again, or drop them."""
-    from tidegate.cli.client_options import run
-    from tidegate.rpc import Dispatcher
-
-    common: Common = context.obj
-    if action != "list" and not task_id:
-        raise typer.BadParameter("which task? `tidegate rpc dead list` names them", param_hint="TASK")
-
-    async def work() -> int:
-        async with Dispatcher(common.options()) as dispatcher:
-            tasks = await dispatcher.dead()
-            chosen = [task for task in tasks if task_id in ("", "all", task.id)]
-            for task in chosen:
-                if action == "replay":
-                    await dispatcher.replay(task.id, deadline=deadline)
-                elif action == "drop":
-                    await dispatcher.drop(task.id)
-                if action == "show":
-                    typer.echo(task.encode())
-                else:
-                    done = {"list": "", "replay": "replayed: ", "drop": "dropped: "}[action]
-                    typer.echo(f"{done}{task.id} {task.kind} after {task.attempt} attempts: {task.reason}")
-        if task_id and not chosen:
-            typer.echo(f"error: no dead task {task_id!r}", err=True)
-            typer.echo("hint: `tidegate rpc dead list` names them", err=True)
-            return ExitStatus.FAILURE
-        return ExitStatus.OK
-
-    raise typer.Exit(run(work()))
-
-
-@app.command("trace")
-def trace(
-    request_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Of a request, or the beginning; or a task's.")
-    ],
-    folder: Annotated[Path, typer.Option("--from", metavar="DIR", help="Where the parts write: --trace.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the event record.")] = False,
-) -> None:
-    """Show where a request was, and for how long."""
-    from tidegate.rpc.trace import find
-
-    found = find(folder, request_id)
-    if as_json:
-        typer.echo(json.dumps(found.record()))
-        return
-    typer.echo(f"request {found.key}, {found.seconds * 1e3:.1f} ms")
-    began = before = found.hops[0].at
-    for hop in found.hops:
-        typer.echo(
-            f"{(hop.at - began) * 1e3:10.2f} ms  +{(hop.at - before) * 1e3:8.2f}  {hop.step:<10} {hop.part:<24} "
-            f"{hop.device} {hop.gateway} {hop.outcome}".rstrip()
-        )
-        before = hop.at
 
 
 @app.command("autoscale")
@@ -463,8 +324,12 @@ def autoscale(
             )
 
     async def work() -> int:
-        await Scaler(common.options(), scale, command, told=told).run()
+        await Scaler(common.options(), scale, command, speed=cpu or 1.0, told=told).run()
         return 0
 
     status = run(work())
     raise typer.Exit(0 if status == SIGTERM_STATUS else status)
+
+
+for _tool in (rpc_tools.call, rpc_tools.dispatch, rpc_tools.dead, rpc_tools.trace, rpc_tools.record):
+    app.command(_tool.__name__)(_tool)

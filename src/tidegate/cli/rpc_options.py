@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ class Common:
     password_file: Path | None
     trace: Path | None
     trace_sample: float
+    telemetry: bool
 
     def options(self) -> "Options":
         from tidegate.client import ClientOptions
@@ -57,12 +58,18 @@ class Common:
 
         return (SHELF_LABEL,) if self.types is None else load_types(self.types).all
 
-    def observer(self, stack: ExitStack, part: str) -> "Observer | None":
+    async def observer(self, stack: AsyncExitStack, part: str) -> "Observer | None":
+        """Before the parts it observes: it ends after them."""
+        from tidegate.rpc.recording import Announcer
+        from tidegate.rpc.telemetry import Several
         from tidegate.rpc.trace import TraceFile
 
-        if self.trace is None:
-            return None
-        return stack.enter_context(TraceFile(self.trace, part, sample=self.trace_sample))
+        observers: list[Observer] = []
+        if self.trace is not None:
+            observers.append(stack.enter_context(TraceFile(self.trace, part, sample=self.trace_sample)))
+        if self.telemetry:
+            observers.append(await stack.enter_async_context(Announcer(self.options())))
+        return Several(*observers) if observers else None
 
     def arguments(self) -> list[str]:
         """The same options for a process we start; the secret goes by its file or the environment."""
@@ -78,7 +85,8 @@ class Common:
         ):
             if value:
                 given += [name, str(value)]
-        return given
+        given += ["--trace-sample", str(self.trace_sample)]
+        return [*given, "--telemetry"] if self.telemetry else given
 
     def _secret(self) -> bytes:
         if self.secret_file is not None:
@@ -100,23 +108,22 @@ def _first_line(path: Path) -> str:
         ) from None
 
 
-def serve(what: str, make: "Callable[[AsyncExitStack, ExitStack], Any]") -> None:
+def serve(what: str, make: "Callable[[AsyncExitStack], Awaitable[list[Any]]]") -> None:
     """Run parts until Ctrl-C or SIGTERM: `make` opens them and gives what to wait for; `what` is said when all are."""
     from tidegate.cli.client_options import SIGTERM_STATUS, run
 
     async def work() -> int:
-        with ExitStack() as files:
-            async with AsyncExitStack() as stack:
-                waits = await make(stack, files)
-                typer.echo(what)
-                sys.stdout.flush()
-                done, pending = await asyncio.wait(
-                    [asyncio.ensure_future(wait) for wait in waits], return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in pending:
-                    task.cancel()
-                for task in done:
-                    task.result()
+        async with AsyncExitStack() as stack:
+            waits = await make(stack)
+            typer.echo(what)
+            sys.stdout.flush()
+            done, pending = await asyncio.wait(
+                [asyncio.ensure_future(wait) for wait in waits], return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in pending:
+                task.cancel()
+            for task in done:
+                task.result()
         return 1
 
     status = run(work())

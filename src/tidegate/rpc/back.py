@@ -41,6 +41,13 @@ _TRIES = 50
 _PAUSE = 0.2  # 10 s in all: a store that is away longer has forgotten the addresses anyway
 
 
+def shared_filter(response: str, namespace: str = "main") -> str:
+    """What back routers subscribe to: a group and a filter, not the bare prefix of the thesis's text (hazard 11), and a
+    name that gateways do not use (hazard 13)."""
+    suffix = "" if namespace == "main" else f"-{namespace}"
+    return f"$share/{GROUP}{suffix}/{response.format(gateway='+')}"
+
+
 class _Answer(NamedTuple):
     """One reply as its gateway sent it."""
 
@@ -98,14 +105,14 @@ class BackRouter:
         """Connect and begin; raises `Unavailable`."""
         await self._queue.open()
         await self._store.open()
-        suffix = "" if self.options.namespace == "main" else f"-{self.options.namespace}"
         try:
             await self._tell.connect()
             await self._client.connect()
             for topics, kind in self.types.topics:
-                topic = topics.response.format(gateway="+")
                 await self._client.subscribe(
-                    f"$share/{GROUP}{suffix}/{topic}", qos=1, callback=partial(self._on_message, kind)
+                    shared_filter(topics.response, self.options.namespace),
+                    qos=1,
+                    callback=partial(self._on_message, kind),
                 )
         except TidegateError as error:
             raise Unavailable(f"the MQTT broker: {error}", hint=getattr(error, "hint", "")) from error

@@ -37,6 +37,7 @@ from tidegate.rpc.telemetry import Hop, Observer, Step
 
 log = logging.getLogger(__name__)
 
+PREFETCH = 256  # bundles a router may hold
 _BATCH = 64  # bundles taken together: one round trip to the store for all of them
 _AT_ONCE = 4  # batches under way: while one waits for PUBACKs, the next is read
 
@@ -51,7 +52,7 @@ class ForwardRouter:
         types: Iterable[DeviceType] = (SHELF_LABEL,),
         *,
         name: str = "",
-        prefetch: int = 256,
+        prefetch: int = PREFETCH,
         observer: Observer | None = None,
         budget: Budget | None = None,
         store: ReturnStore | None = None,
@@ -99,13 +100,17 @@ class ForwardRouter:
         )
         self._runner = asyncio.get_running_loop().create_task(self._run(), name=self.name)
 
-    async def close(self) -> None:
-        """Stop taking, finish what is under way, leave."""
+    async def close(self, patience: float = 5.0) -> None:
+        """Stop taking, finish what is under way, leave. What is not finished after `patience` seconds is not
+        acknowledged, and goes to another."""
         if self._runner is not None:
             self._runner.cancel()
             await asyncio.wait([self._runner])
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5.0)
+            await asyncio.wait(self._tasks, timeout=patience)
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._returning.close()
         if self._consumer is not None:
             await self._consumer.close()

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from tidegate.rpc.autoscale import Autoscaler, Sample, Scale
 from tidegate.rpc.backbone import ROUTING
 from tidegate.rpc.backends import make_queue
-from tidegate.rpc.errors import Unavailable
+from tidegate.rpc.errors import RpcError, Unavailable
 from tidegate.rpc.messages import PRIORITIES
-from tidegate.rpc.options import Options
+from tidegate.rpc.options import BackendName, Options
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +28,14 @@ _SMOOTHING = 0.3  # weight of the latest second in the cost of a request
 @dataclass(slots=True)
 class _Report:
     taken: int = 0
+    arrivals: float = 0.0
     longest: float = 0.0
     busy: float = 0.0
 
 
 class Scaler:
-    """Runs `command` as many times as there should be routers. `told` gets every decision, for people."""
+    """Runs `command` as many times as there should be routers, each with the share `speed` of a processor. `told` gets
+    every decision, for people."""
 
     def __init__(
         self,
@@ -41,10 +43,17 @@ class Scaler:
         scale: Scale,
         command: Sequence[str],
         *,
+        speed: float = 1.0,
         every: float = 1.0,
         told: Callable[[Sample, int], None] | None = None,
     ) -> None:
+        if scale.minimum == 0 and options.backend == BackendName.MQTT:
+            raise RpcError(
+                "no router at all on the mqtt backend",
+                hint="it refuses requests while nobody serves them: give --min 1, or use rabbitmq+redis",
+            )
         self._autoscaler = Autoscaler(scale)
+        self._speed = speed
         self._command = list(command)
         self._every = every
         self._told = told
@@ -84,16 +93,16 @@ class Scaler:
     async def _sample(self, now: float, seconds: float) -> Sample:
         report, self._report = self._report, _Report()
         if report.taken:
-            self._cost += _SMOOTHING * (report.busy / report.taken - self._cost)
-        backlog = await self._waiting()
-        # What arrived was taken, or waits in addition to what waited before.
-        arrivals = max(0.0, (report.taken + backlog - self._backlog) / seconds)
-        self._backlog = backlog
+            self._cost += _SMOOTHING * (report.busy / report.taken / self._speed - self._cost)
+        waiting = await self._waiting()
+        grown, self._backlog = waiting - self._backlog, waiting
         return Sample(
             now=now,
-            arrivals=arrivals,
+            # Nobody measures arrivals while there is no router; then the backlog grows by them.
+            arrivals=max(report.arrivals, grown / seconds),
             cost=self._cost,
-            backlog=backlog,
+            # Routers hold some that no queue counts any more; how old the oldest is tells how many (Little's law).
+            backlog=max(waiting, round(report.arrivals * report.longest)),
             oldest=report.longest,
             replicas=self.replicas,
         )
@@ -110,11 +119,13 @@ class Scaler:
     def _on_stats(self, body: bytes) -> None:
         try:
             content = json.loads(body)
-            taken, longest, busy = int(content["taken"]), float(content["longest"]), float(content["busy"])
+            taken, arrivals = int(content["taken"]), float(content["arrivals"])
+            longest, busy = float(content["longest"]), float(content["busy"])
         except (ValueError, KeyError, TypeError):
             self.counters["malformed"] += 1
             return
         self._report.taken += taken
+        self._report.arrivals += arrivals
         self._report.busy += busy
         self._report.longest = max(self._report.longest, longest)
 

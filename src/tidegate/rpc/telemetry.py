@@ -6,8 +6,11 @@ t_bck, t_reply. Nobody observing costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+Row: TypeAlias = dict[str, Any]
 
 
 class Step(StrEnum):
@@ -55,6 +58,13 @@ class Observer(Protocol):
 
     def on_hop(self, hop: Hop) -> None: ...
     def on_beacon(self, beacon: Beacon) -> None: ...
+
+
+class Sink(Protocol):
+    """Keeps rows of the lake's tables `rpc` and `beacon`. The lake's recorder is one as it is."""
+
+    def record(self, table: str, rows: Iterable[Row]) -> bool:
+        """Rows by column name, moments as aware datetimes; False if they were dropped. Must not wait."""
 
 
 class Several:

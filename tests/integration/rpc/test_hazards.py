@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.integration.rpc.support import GATEWAY, kind_for, label, run, until, until_length, whole
 from tidegate.client import Client
 from tidegate.rpc import (
+    SHELF_LABEL,
     SILENT_LABEL,
     Backbone,
     BackRouter,
@@ -22,6 +24,7 @@ from tidegate.rpc import (
     Reason,
     Retry,
 )
+from tidegate.rpc.back import shared_filter
 from tidegate.rpc.backends import make_queue, make_store
 from tidegate.rpc.baseline import HttpCaller, HttpRouter
 from tidegate.rpc.correlation import Signer
@@ -120,28 +123,33 @@ def test_3_a_reply_to_a_caller_that_left_disables_nobody(options: Options) -> No
     run(scenario())
 
 
+class SilentStore:
+    """A store that is asked and never answers: nothing its router took can be sent, or acknowledged."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+
+    async def send_off(self, entries: Sequence[Entry], silent: Sequence[Entry]) -> list[str | None]:
+        self.is_asked.set()
+        return await asyncio.get_running_loop().create_future()
+
+
 def test_4_a_request_is_acknowledged_after_the_gateways_broker_has_it(options: Options) -> None:
     """A router that is stopped in the midst of its work leaves what it has not sent to another."""
 
     async def scenario() -> None:
-        async with whole(options, forward=2) as parts:
-            first = parts.forward[0]
-            stuck = asyncio.Event()
-
-            async def never(*_: object) -> list[str | None]:
-                stuck.set()
-                await asyncio.Event().wait()
-                return []
-
-            # A store that does not answer: nothing this router took can be sent, or acknowledged.
-            first._store = type("Stuck", (), {"send_off": staticmethod(never), "close": first._store.close})()  # type: ignore[assignment]
-            tickets = [parts.backbone.submit(label(n), "image", deadline=30.0) for n in range(20)]
-            while not stuck.is_set():
-                await asyncio.sleep(0.01)
+        async with whole(options) as parts:
+            store = SilentStore()
+            stuck = ForwardRouter(parts.options, [parts.kind], store=store)  # type: ignore[arg-type]
+            await stuck.open()
+            tickets = []
+            while not store.is_asked.is_set():
                 tickets.append(parts.backbone.submit(label(len(tickets)), "image", deadline=30.0))
-            for task in list(first._tasks):
-                task.cancel()
-            await first.close()
+                await asyncio.sleep(0.01)
+            await stuck.close(patience=0.0)
             assert {(await ticket).outcome for ticket in tickets} == {Outcome.ACK}
 
     run(scenario())
@@ -195,6 +203,14 @@ def test_9_the_inbox_is_open_before_the_first_request(options: Options) -> None:
         await queue.close()
 
     run(scenario())
+
+
+def test_11_names_are_those_of_the_thesis_with_a_whole_filter() -> None:
+    topics = SHELF_LABEL.topics
+    assert shared_filter(topics.response) == "$share/router-bck-group//gw/+/response"
+    assert shared_filter(topics.response, "shop") == "$share/router-bck-group-shop//gw/+/response"
+    assert topics.action.format(gateway="0123456789ab") == "/gw/0123456789ab/action"
+    assert topics.status.format(gateway="+") == "/gw/+/status"
 
 
 def test_13_groups_have_names_of_their_own(mqtt_options: Options) -> None:
