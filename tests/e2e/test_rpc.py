@@ -39,8 +39,9 @@ def url(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
     os.environ["RPC_TRACES"] = str(traces)
     parts = [world.part("gateway"), world.part("router"), world.part("worker")]
     for part in parts:
-        part.command[part.command.index("rpc") + 1 : part.command.index("rpc") + 1] = ["--trace", str(traces)]
-    world.start(*parts)
+        at = part.command.index("rpc") + 1
+        part.command[at:at] = ["--trace", str(traces), "--telemetry"]
+    world.start(*parts, world.part("record", "--to", traces / "rows"))
     return f"mqtt://127.0.0.1:{world.port}"
 
 
@@ -62,6 +63,22 @@ def test_a_call_from_the_command_line_and_its_trace(url: str) -> None:
         assert step in shown
 
 
+def test_calls_are_recorded_as_rows(url: str) -> None:
+    done = tidegate("--url", url, "--telemetry", "call", LABEL, "blink", "--json")
+    assert done.returncode == ExitStatus.OK, done.stderr
+    wanted = json.loads(done.stdout)["request_id"]
+    path = Path(os.environ["RPC_TRACES"]) / "rows" / "rpc.jsonl"
+    rows: list[dict[str, object]] = []
+    deadline = time.monotonic() + 20.0
+    while not rows and time.monotonic() < deadline:
+        time.sleep(0.1)
+        lines = path.read_text().splitlines() if path.exists() else []
+        rows = [row for row in map(json.loads, lines) if row["request_id"] == wanted]
+    [row] = rows
+    assert (row["outcome"], row["mac"], row["backbone"]) == ("ack", LABEL, "mqtt")
+    assert None not in [row[name] for name in ("t_worker", "t_fwd", "t_mqtt", "t_gw", "t_bck", "t_reply")]
+
+
 def test_a_task_from_the_command_line_and_its_death(url: str) -> None:
     body = json.dumps({"calls": [{"device": LABEL, "method": "image", "fields": {"price": "2.99"}}]})
     done = tidegate("--url", url, "dispatch", "calls", body)
@@ -71,6 +88,10 @@ def test_a_task_from_the_command_line_and_its_death(url: str) -> None:
     listed = tidegate("--url", url, "dead")
     assert listed.stdout.startswith("t1 dance after 1 attempts")
     assert json.loads(tidegate("--url", url, "dead", "show", "t1").stdout)["kind"] == "dance"
+    assert tidegate("--url", url, "dead", "replay", "t1").stdout.startswith("replayed: t1 dance")
+    deadline = time.monotonic() + 20.0
+    while not tidegate("--url", url, "dead").stdout and time.monotonic() < deadline:
+        pass  # no worker can dance, so it dies again
     assert tidegate("--url", url, "dead", "drop", "t1").returncode == ExitStatus.OK
     assert tidegate("--url", url, "dead").stdout == ""
     assert tidegate("--url", url, "dead", "replay", "t1").stderr.startswith("error: no dead task 't1'")
@@ -128,6 +149,8 @@ def test_every_command_has_help() -> None:
         "dispatch",
         "dead",
         "trace",
+        "record",
+        "autoscale",
     ):
         assert name in shown
 

@@ -90,7 +90,7 @@ def router(
 ) -> None:
     """Route requests to gateways and replies to callers. Start as many as you like, anywhere."""
     from tidegate.rpc import BackRouter, ForwardRouter
-    from tidegate.rpc.budget import Budget
+    from tidegate.rpc.budget import Budget, Overhead
     from tidegate.rpc.forward import PREFETCH
     from tidegate.rpc.options import new_name
     from tidegate.rpc.reporting import report
@@ -126,10 +126,12 @@ def router(
             waits.append(report(options, forwards, budgets))
         return waits
 
+    overhead = Overhead()
+
     def make_budget(budgets: list[Budget]) -> Budget | None:
         if not cpu:
             return None
-        budgets.append(Budget(cpu))
+        budgets.append(Budget(cpu, overhead))
         return budgets[-1]
 
     count = f"{replicas} " if replicas > 1 else ""

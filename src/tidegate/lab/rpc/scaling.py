@@ -173,9 +173,9 @@ def _table(sim: list[dict[str, Any]], real: list[dict[str, Any]]) -> Table:
         title="10 000 tasks, 50 workers, 0.1 processor a router; ms",
         head=["", "R", "mean", "p50", "p90", "p95", "p99", "tasks/s"],
         rows=rows,
-        note="R means R forward and R back routers. Ours are charged by the processor clock for what they do, but not "
-        "for what the MQTT client does beneath them, and all share two cores with everything else: from where R does "
-        "not help any more, broker, caller and gateway are what is slow.",
+        note="R means R forward and R back routers. Ours are charged with all processor time of their process, in "
+        "proportion to what each did, and share two cores with everything else: from where R does not help any more, "
+        "broker, caller and gateway are what is slow.",
     )
 
 
