@@ -20,6 +20,7 @@ from tidegate.rpc.outcome import Outcome
 from tidegate.rpc.telemetry import Hop, Observer, Step
 from tidegate.rpc.worker import TASKS
 
+UNREADABLE = "?"
 _PAUSE = 0.2  # seconds between two tries to put a task
 
 
@@ -143,32 +144,45 @@ class Dispatcher:
 
     async def dead(self) -> list[Task]:
         """Tasks that failed for good, each with its reason."""
-        tasks = []
-        for letter in await self._queue.dead(TASKS):
-            try:
-                tasks.append(decode_task(letter.body))
-            except Malformed as error:
-                tasks.append(
-                    Task(id=letter.id, kind="?", body={}, created=0.0, deadline=0.0, reason=str(error))
-                )
-        return tasks
+        return [task for _, task in await self._letters()]
 
     async def replay(self, task_id: str, *, deadline: float = 180.0) -> bool:
         """Put a dead task back on its queue with a new deadline and its first attempt; whether it was there.
 
         It is put before it is taken out: killed in between, it runs twice, which devices bear, and is not lost.
         """
-        for task in await self.dead():
-            if task.id == task_id and task.kind != "?":
-                now = time.time()
-                again = replace(task, attempt=1, not_before=0.0, deadline=now + deadline, reason="")
-                await self._queue.put(f"{TASKS}.{task.priority}", again.encode(), deadline=again.deadline)
-                return await self._queue.exhume(TASKS, task_id)
-        return False
+        is_found = False
+        for letter_id, task in await self._letters():
+            if task.id == task_id and task.kind != UNREADABLE:
+                if not is_found:
+                    now = time.time()
+                    again = replace(task, attempt=1, not_before=0.0, deadline=now + deadline, reason="")
+                    await self._queue.put(f"{TASKS}.{task.priority}", again.encode(), deadline=again.deadline)
+                    is_found = True
+                await self._queue.exhume(TASKS, letter_id)
+        return is_found
 
     async def drop(self, task_id: str) -> bool:
         """Forget a dead task; whether it was there."""
-        return await self._queue.exhume(TASKS, task_id)
+        dropped = [
+            await self._queue.exhume(TASKS, letter_id)
+            for letter_id, task in await self._letters()
+            if task.id == task_id
+        ]
+        return any(dropped)
+
+    async def _letters(self) -> list[tuple[str, Task]]:
+        """Dead letters by their own names; what cannot be read is a task of the kind `UNREADABLE`, of that name."""
+        letters = []
+        for letter in await self._queue.dead(TASKS):
+            try:
+                task = decode_task(letter.body)
+            except Malformed as error:
+                task = Task(
+                    id=letter.id, kind=UNREADABLE, body={}, created=0.0, deadline=0.0, reason=str(error)
+                )
+            letters.append((letter.id, task))
+        return letters
 
     def statistics(self) -> dict[str, int]:
         calls = self._calls

@@ -18,7 +18,13 @@ from tidegate.rpc.outcome import Outcome
 PRIORITIES = ("high", "normal", "low")
 """In this order they are served; each is a queue of its own, since neither backend lets one overtake inside a queue."""
 
-_dumps = json.JSONEncoder(separators=(",", ":")).encode
+_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def _encode(content: Any) -> bytes:
+    """Not ASCII alone: escapes would make a message longer than the one that brought its text, perhaps too long to be
+    sent. `json.loads` takes surrogates as they are."""
+    return _dumps(content).encode("utf-8", "surrogatepass")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,11 +77,11 @@ class Task:
     reason: str = ""
 
     def encode(self) -> bytes:
-        return _dumps({name: getattr(self, name) for name in self.__slots__}).encode()
+        return _encode({name: getattr(self, name) for name in self.__slots__})
 
 
 def encode_requests(requests: Iterable[Request]) -> bytes:
-    return _dumps(
+    return _encode(
         [
             (
                 r.correlation,
@@ -92,7 +98,7 @@ def encode_requests(requests: Iterable[Request]) -> bytes:
             )
             for r in requests
         ]
-    ).encode()
+    )
 
 
 def decode_requests(payload: bytes) -> list[Request]:
@@ -122,9 +128,7 @@ def decode_requests(payload: bytes) -> list[Request]:
 
 
 def encode_replies(replies: Iterable[Reply]) -> bytes:
-    return _dumps(
-        [(r.correlation, r.device, r.outcome, r.reason, r.gateway, r.data) for r in replies]
-    ).encode()
+    return _encode([(r.correlation, r.device, r.outcome, r.reason, r.gateway, r.data) for r in replies])
 
 
 def decode_replies(payload: bytes) -> list[Reply]:

@@ -8,7 +8,9 @@ does nothing twice at a device.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -34,6 +36,7 @@ from tidegate.rpc.telemetry import Hop, Observer, Step
 log = logging.getLogger(__name__)
 
 TASKS = "tasks"
+_LONGEST_REASON = 500  # characters, in a dead letter
 
 
 class TaskFailed(RpcError):
@@ -175,7 +178,7 @@ class TaskWorker:
             task = decode_task(delivery.body)
         except Malformed as error:
             self.counters["malformed"] += 1
-            await self._bury(Letter(new_name("task"), delivery.body), str(error))
+            await self._bury(delivery.body, str(error))
             delivery.ack()
             return
         self.counters["taken"] += 1
@@ -201,6 +204,7 @@ class TaskWorker:
                 )
             try:
                 value = await handler(Job(task, self.backbone))
+                json.dumps(value)  # what cannot travel is the task's fault, too, and not that of others in its bundle
             except Exception as error:  # the user's fault is the task's, not the worker's
                 log.info("a task failed", exc_info=True, extra={"task": task.id, "attempt": task.attempt})
                 await self._fail(task, f"{type(error).__name__}: {error}", is_final=False)
@@ -215,8 +219,8 @@ class TaskWorker:
             again = replace(task, attempt=task.attempt + 1, not_before=now + delay, reason=reason)
             if await self._put(again):
                 return
-        task.reason = reason
-        await self._bury(Letter(task.id, task.encode()), reason)
+        task.reason = reason[:_LONGEST_REASON]
+        await self._bury(task.encode(), f"{task.id}: {reason}")
         await self._finish(task, Outcome.NACK, reason)
 
     async def _put(self, task: Task) -> bool:
@@ -228,10 +232,13 @@ class TaskWorker:
                 await asyncio.sleep(0.2)
         return False
 
-    async def _bury(self, letter: Letter, reason: str) -> None:
+    async def _bury(self, body: bytes, reason: str) -> None:
         """Until it is buried: a task must not vanish because a server is away."""
         self.counters["buried"] += 1
-        log.warning("a task failed for good", extra={"task": letter.id, "reason": reason})
+        log.warning("a task failed for good", extra={"reason": reason})
+        # A name of its own: a task that is replayed may die again before its first letter is taken out, and what
+        # strangers call a task may be no name at all.
+        letter = Letter(f"letter-{secrets.token_hex(8)}", body)
         while True:
             try:
                 await self._queue.bury(TASKS, letter)

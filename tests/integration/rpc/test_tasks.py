@@ -22,6 +22,7 @@ from tidegate.rpc import (
     TaskFailed,
     TaskWorker,
 )
+from tidegate.rpc.messages import Task
 from tidegate.rpc.tasks import HANDLERS
 from tidegate.rpc.worker import Handler
 
@@ -120,6 +121,44 @@ def test_what_no_worker_knows_and_what_is_too_late_is_buried(options: Options) -
                 await dispatcher.submit("dance", {}, priority="urgent")
             with pytest.raises(RpcError):
                 await dispatcher.submit("dance", {}, deadline=0.0)
+
+    run(scenario())
+
+
+def test_a_result_that_is_no_json_is_the_tasks_fault(mqtt_options: Options) -> None:
+    async def returns_a_set(job: Job) -> set[int]:
+        return {1}
+
+    async def scenario() -> None:
+        async with crew(mqtt_options, {"t": returns_a_set}) as (_, dispatcher, _workers):
+            result = await (await dispatcher.submit("t", {}))
+            assert result.outcome is Outcome.NACK and "TypeError" in result.reason
+
+    run(scenario())
+
+
+def test_a_replayed_task_that_dies_at_once_is_not_lost(options: Options) -> None:
+    async def scenario() -> None:
+        async with crew(options, {}) as (_, dispatcher, workers):
+            await (await dispatcher.submit("dance", {}, id="t1"))
+            for times in (2, 3, 4):
+                assert await dispatcher.replay("t1")
+                await until(lambda times=times: workers[0].counters["buried"] == times, "its death")  # type: ignore[misc]
+                assert [task.id for task in await until_length(dispatcher.dead, 1)] == ["t1"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("name", ["a/b", "#", "\ud800", "\u00e9" * 50_000])
+def test_a_task_of_any_name_is_buried_whole(options: Options, name: str) -> None:
+    """What strangers put there: no name may be a topic, or make the letter longer than a message may be."""
+
+    async def scenario() -> None:
+        async with crew(options, {}) as (_, dispatcher, _workers):
+            task = Task(id=name, kind="dance", body={}, created=0.0, deadline=time.time() + 60.0)
+            await dispatcher._queue.put("tasks.normal", task.encode(), deadline=task.deadline)
+            [dead] = await until_length(dispatcher.dead, 1)
+            assert dead.id == name and await dispatcher.drop(name)
 
     run(scenario())
 
