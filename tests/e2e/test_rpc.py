@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.cli.main import main
 from tidegate.cli.status import ExitStatus
 from tidegate.lab.rpc.world import ENVIRONMENT, World
 from tidegate.rpc import load_types
@@ -91,13 +92,16 @@ def test_a_task_from_the_command_line_and_its_death(url: str) -> None:
     assert tidegate("--url", url, "dead", "replay", "t1").stdout.startswith("replayed: t1 dance")
     deadline = time.monotonic() + 20.0
     while not tidegate("--url", url, "dead").stdout and time.monotonic() < deadline:
-        pass  # no worker can dance, so it dies again
+        time.sleep(0.1)  # no worker can dance, so it dies again
     assert tidegate("--url", url, "dead", "drop", "t1").returncode == ExitStatus.OK
     assert tidegate("--url", url, "dead").stdout == ""
     assert tidegate("--url", url, "dead", "replay", "t1").stderr.startswith("error: no dead task 't1'")
 
 
-def test_what_is_wrong_is_said_in_one_line_with_a_hint(url: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_in_one_line_with_a_hint(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: what a command is given is looked at before anything runs for long."""
     bad = tmp_path / "types.toml"
     bad.write_text("[[device]]\nname = 'x'\npattern = '['\n")
     for arguments, status in (
@@ -109,16 +113,21 @@ def test_what_is_wrong_is_said_in_one_line_with_a_hint(url: str, tmp_path: Path)
         (["--url", url, "worker", "--app", "nowhere:HANDLERS"], ExitStatus.FAILURE),
         (["--url", url, "routes", "--rule", "best"], ExitStatus.FAILURE),
         (["--url", url, "autoscale", "--min", "5", "--max", "2"], ExitStatus.FAILURE),
+        (["--url", url, "autoscale", "--min", "0"], ExitStatus.FAILURE),
         (["trace", "x", "--from", str(tmp_path)], ExitStatus.FAILURE),
         (["--url", url, "dispatch", "calls", "[]"], ExitStatus.USAGE),
         (["--url", url, "call", LABEL, "blink", "seconds=soon"], ExitStatus.USAGE),
         (["--url", url, "dead", "replay"], ExitStatus.USAGE),
     ):
-        done = tidegate(*arguments)
-        assert done.returncode == status, (arguments, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 4
-    refused = tidegate("--url", url, "call", "nobody", "image")
-    assert refused.returncode == ExitStatus.FAILURE and "refused (unknown device)" in refused.stdout
+        with pytest.raises(SystemExit) as ended:
+            main(["rpc", *arguments])
+        said = capsys.readouterr()
+        assert ended.value.code == status, (arguments, said)
+        assert "Traceback" not in said.err and 1 <= len(said.err.splitlines()) <= 4
+    with pytest.raises(SystemExit) as ended:
+        main(["rpc", "--url", url, "call", "nobody", "image"])
+    assert ended.value.code == ExitStatus.FAILURE
+    assert "refused (unknown device)" in capsys.readouterr().out
 
 
 def test_autoscale_starts_routers_and_stops_them(world: World) -> None:
@@ -136,8 +145,10 @@ def test_autoscale_starts_routers_and_stops_them(world: World) -> None:
     assert not Path(f"/proc/{children[0]}").exists()
 
 
-def test_every_command_has_help() -> None:
-    shown = tidegate("--help").stdout
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["rpc", "--help"])
+    shown = capsys.readouterr().out
     for name in (
         "router",
         "worker",

@@ -27,7 +27,7 @@ def test_kills_lose_and_double_nothing(backend: str) -> None:
     victims = (
         ("forward router", "worker", "gateway", "broker") if backend == "mqtt" else ("back router", "Redis")
     )
-    *kills, total = uvloop.run(soak(backend, rate=10.0, settle=2.0, victims=victims))
+    *kills, total = uvloop.run(soak(backend, rate=10.0, settle=1.0, victims=victims))
     assert [row["killed"] for row in kills] == list(victims)
     assert (total["unaccounted"], total["obeyed_twice"]) == (0, 0)
     assert total["acked"] + total["dead"] + total["answer_lost"] == total["tasks"] > 0

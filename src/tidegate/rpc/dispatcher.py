@@ -126,7 +126,8 @@ class Dispatcher:
         )
         while True:
             try:
-                await self._queue.put(f"{TASKS}.{priority}", task.encode(), deadline=task.deadline)
+                # It does not expire in the queue: if no worker takes it in time, one buries it with that reason.
+                await self._queue.put(f"{TASKS}.{priority}", task.encode(), deadline=None)
                 break
             except Unavailable:
                 if time.time() >= now + min(patience, deadline):
@@ -157,7 +158,7 @@ class Dispatcher:
                 if not is_found:
                     now = time.time()
                     again = replace(task, attempt=1, not_before=0.0, deadline=now + deadline, reason="")
-                    await self._queue.put(f"{TASKS}.{task.priority}", again.encode(), deadline=again.deadline)
+                    await self._queue.put(f"{TASKS}.{task.priority}", again.encode(), deadline=None)
                     is_found = True
                 await self._queue.exhume(TASKS, letter_id)
         return is_found

@@ -80,7 +80,7 @@ class MqttQueue:
     async def close(self) -> None:
         await self._client.disconnect(session_expiry_interval=0)
 
-    async def put(self, queue: str, body: bytes, *, deadline: float) -> None:
+    async def put(self, queue: str, body: bytes, *, deadline: float | None) -> None:
         if not await self._send(f"{self._root}/queue/{queue}", body, deadline):
             raise Unavailable(
                 f"nobody serves the queue {queue!r}", hint="start a worker or router for it, then try again"
@@ -149,16 +149,16 @@ class MqttQueue:
     async def _subscribe(self, topic: str, qos: int, callback: Callable[[Message], None]) -> None:
         await _reach(self._client.subscribe(topic, qos=qos, callback=callback))
 
-    async def _send(self, topic: str, body: bytes, deadline: float) -> bool:
+    async def _send(self, topic: str, body: bytes, deadline: float | None) -> bool:
         """Publish at QoS 1; False if the broker knows of nobody there."""
-        left = deadline - time.time()
+        left = None if deadline is None else deadline - time.time()
         answer = await _reach(
             self._client.publish(
                 topic,
                 body,
                 qos=1,
-                message_expiry_interval=message_expiry(left, 0.0),
-                timeout=min(_LONGEST_WAIT, max(0.1, left)),
+                message_expiry_interval=None if left is None else message_expiry(left, 0.0),
+                timeout=_LONGEST_WAIT if left is None else min(_LONGEST_WAIT, max(0.1, left)),
             )
         )
         return answer.reason_code != ReasonCode.NO_MATCHING_SUBSCRIBERS

@@ -49,8 +49,9 @@ class TaskQueue(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
 
-    async def put(self, queue: str, body: bytes, *, deadline: float) -> None:
-        """Returns when it is safe; raises `Unavailable`. Nobody gets it after `deadline` of the wall clock."""
+    async def put(self, queue: str, body: bytes, *, deadline: float | None) -> None:
+        """Returns when it is safe; raises `Unavailable`. Nobody gets it after `deadline` of the wall clock; without
+        one it stays until somebody does."""
 
     async def consume(self, queues: Sequence[str], *, prefetch: int) -> Consumer:
         """At most `prefetch` messages are given before they are acknowledged."""

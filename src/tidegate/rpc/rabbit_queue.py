@@ -113,9 +113,11 @@ class RabbitQueue:
         if self._connection is not None:
             await _quietly(self._connection.close())
 
-    async def put(self, queue: str, body: bytes, *, deadline: float) -> None:
+    async def put(self, queue: str, body: bytes, *, deadline: float | None) -> None:
         await self._declare(queue)
-        seconds = min(max(0.001, deadline - time.time()), _LONGEST_EXPIRATION)
+        seconds = None
+        if deadline is not None:
+            seconds = min(max(0.001, deadline - time.time()), _LONGEST_EXPIRATION)
         # RabbitMQ confirms what is to be on disk when it is, which takes it up to some hundred milliseconds. Requests
         # live no longer than the caller who made them and would send them again; tasks do.
         is_durable = not queue.startswith("routing.")

@@ -204,7 +204,9 @@ class TaskWorker:
                 )
             try:
                 value = await handler(Job(task, self.backbone))
-                json.dumps(value)  # what cannot travel is the task's fault, too, and not that of others in its bundle
+                json.dumps(
+                    value
+                )  # what cannot travel is the task's fault, too, and not that of others in its bundle
             except Exception as error:  # the user's fault is the task's, not the worker's
                 log.info("a task failed", exc_info=True, extra={"task": task.id, "attempt": task.attempt})
                 await self._fail(task, f"{type(error).__name__}: {error}", is_final=False)
@@ -226,7 +228,7 @@ class TaskWorker:
     async def _put(self, task: Task) -> bool:
         while time.time() < task.deadline:
             try:
-                await self._queue.put(f"{TASKS}.{task.priority}", task.encode(), deadline=task.deadline)
+                await self._queue.put(f"{TASKS}.{task.priority}", task.encode(), deadline=None)
                 return True
             except Unavailable:
                 await asyncio.sleep(0.2)
