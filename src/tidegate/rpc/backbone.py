@@ -103,7 +103,12 @@ class Backbone:
         self._tokens = TokenClock()
         self._room = asyncio.Semaphore(max_open)
         self._out = {
-            name: Bundler(self._sender(name), limit=_BUNDLE, at_once=self._queue.sends_at_once)
+            name: Bundler(
+                self._sender(name),
+                limit=_BUNDLE,
+                at_once=self._queue.sends_at_once,
+                pause=self._queue.pause,
+            )
             for name in PRIORITIES
         }
         self._cancelled: Bundler[str] = Bundler(self._tell_cancelled, limit=1000, at_once=1)

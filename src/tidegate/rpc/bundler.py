@@ -1,7 +1,8 @@
 """Many small things in few messages, without making the first one wait.
 
 What is added in one turn of the loop leaves together. While `at_once` sends are under way, what comes gathers, so that
-bundles grow with the load and a lone request is never delayed.
+bundles grow with the load and a lone request is never delayed. Where a message costs much, a `pause` between the
+beginnings of two sends bounds what all of them cost, for as much latency.
 """
 
 from __future__ import annotations
@@ -20,10 +21,19 @@ log = logging.getLogger(__name__)
 class Bundler(Generic[T]):
     """`send` gets at most `limit` things at a time and deals with its own faults. Who adds bounds what waits."""
 
-    def __init__(self, send: Callable[[list[T]], Awaitable[None]], *, limit: int, at_once: int = 4) -> None:
+    def __init__(
+        self,
+        send: Callable[[list[T]], Awaitable[None]],
+        *,
+        limit: int,
+        at_once: int = 4,
+        pause: float = 0.0,
+    ) -> None:
         self._send = send
         self._limit = limit
         self._at_once = at_once
+        self._pause = pause
+        self._not_before = 0.0
         self._waiting: deque[T] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_due = False
@@ -47,7 +57,7 @@ class Bundler(Generic[T]):
             if self._tasks:
                 await asyncio.wait(self._tasks)
             else:
-                await asyncio.sleep(0)
+                await asyncio.sleep(self._pause)
 
     async def close(self) -> None:
         """Drop what waits and end what is under way."""
@@ -59,10 +69,18 @@ class Bundler(Generic[T]):
 
     def _start(self) -> None:
         self._is_due = False
+        loop = asyncio.get_running_loop()
         while self._waiting and len(self._tasks) < self._at_once:
+            if self._pause:
+                now = loop.time()
+                if now < self._not_before:
+                    self._is_due = True
+                    loop.call_at(self._not_before, self._start)
+                    return
+                self._not_before = now + self._pause
             size = min(self._limit, len(self._waiting))
             bundle = [self._waiting.popleft() for _ in range(size)]
-            task = asyncio.get_running_loop().create_task(self._run(bundle))
+            task = loop.create_task(self._run(bundle))
             self._tasks.add(task)
             task.add_done_callback(self._on_done)
 
@@ -74,5 +92,5 @@ class Bundler(Generic[T]):
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if self._waiting:
+        if self._waiting and not self._is_due:
             self._start()

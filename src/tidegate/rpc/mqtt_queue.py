@@ -67,6 +67,7 @@ class MqttQueue:
     """See `protocols.TaskQueue`."""
 
     sends_at_once = 2
+    pause = 0.0
 
     def __init__(self, options: Options, name: str) -> None:
         self._options = options

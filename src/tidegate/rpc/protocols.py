@@ -42,9 +42,10 @@ class Letter(NamedTuple):
 
 class TaskQueue(Protocol):
     """Named queues, each message to one consumer. `sends_at_once`: how many sends of a bundler may be under way before
-    the next bundle gathers."""
+    the next bundle gathers; `pause`: seconds between two of them."""
 
     sends_at_once: int
+    pause: float
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -40,7 +40,10 @@ class Returning:
                 # Callers come and go; those with nothing under way are forgotten.
                 self._bundlers = {name: each for name, each in self._bundlers.items() if not each.is_idle}
             bundler = self._bundlers[address] = Bundler(
-                partial(self._send, address), limit=_BUNDLE, at_once=self._queue.sends_at_once
+                partial(self._send, address),
+                limit=_BUNDLE,
+                at_once=self._queue.sends_at_once,
+                pause=self._queue.pause,
             )
         bundler.add(_Item(reply, done))
 

@@ -83,6 +83,29 @@ def test_closing_drops_what_waits() -> None:
     asyncio.run(scenario())
 
 
+def test_a_pause_gathers_what_comes_between_two_sends() -> None:
+    async def scenario() -> None:
+        sent: list[list[int]] = []
+        began: list[float] = []
+
+        async def send(bundle: list[int]) -> None:
+            began.append(asyncio.get_running_loop().time())
+            sent.append(bundle)
+
+        bundler = Bundler(send, limit=10, at_once=1, pause=0.05)
+        bundler.add(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert sent == [[0]]  # the first waits for nothing
+        for number in range(1, 5):
+            bundler.add(number)
+            await asyncio.sleep(0)
+        await bundler.drain()
+        assert sent == [[0], [1, 2, 3, 4]] and began[1] - began[0] >= 0.049
+
+    asyncio.run(scenario())
+
+
 def test_a_budget_makes_wait_who_overdraws_it() -> None:
     async def scenario() -> None:
         budget = Budget(0.1, Overhead(), period=0.05)
