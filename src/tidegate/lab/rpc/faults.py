@@ -11,15 +11,18 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from tidegate.lab.experiment import Claim, Context, Experiment, Part, Presentation, Table, Verdict
+from tidegate.lab.experiment import Claim, Context, Experiment, Figure, Part, Presentation, Table, Verdict
 from tidegate.lab.rpc.world import BACKENDS, World
 from tidegate.lab.rpc.world import Part as Process
 from tidegate.rpc import Dispatcher, Unavailable
 from tidegate.testing.servers import Server
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 GATEWAY = "g"
 DEADLINE = 60.0  # seconds a task has
@@ -207,7 +210,21 @@ def present(report: dict[str, Any]) -> Presentation:
         note="Routers and workers have a second one beside them that goes on; gateway, broker, Redis and RabbitMQ are "
         "alone, so their restart is part of the time.",
     )
-    return Presentation(claims=claims, tables=[table])
+    figure = Figure(
+        name="recovery",
+        text="The longest time without a completed task after each kill",
+        draw=lambda canvas: _draw(canvas, kills),
+    )
+    return Presentation(claims=claims, tables=[table], figures=[figure])
+
+
+def _draw(canvas: Canvas, kills: list[dict[str, Any]]) -> None:
+    axes = canvas.subplots()
+    names = [f"{row['killed']}, {row['backend']}" for row in kills]
+    axes.barh(names, [row["recovery"] for row in kills])
+    axes.axvline(RECOVERY, linestyle=":", color="black")
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds without a completed task")
 
 
 EXPERIMENT = Experiment(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from tidegate.lab.stalls import Stalls
 from tidegate.lab.statistics import percentile
 from tidegate.rpc import Backbone, Call, Result
 
@@ -25,12 +26,18 @@ class Run:
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     succeeded: int = 0
 
     @property
     def tasks(self) -> int:
         return len(self.latencies)
+
+    def undisturbed(self, stalls: Stalls) -> list[float]:
+        """Latencies of tasks during which the machine did not stand still."""
+        spans = zip(self.latencies, self.ends, strict=True)
+        return [latency for latency, end in spans if not stalls.touch(end - latency, end)]
 
     def summary(self, calls_a_task: int = DEVICES_A_TASK) -> dict[str, Any]:
         """Milliseconds, and tasks and calls a second."""
@@ -92,7 +99,9 @@ async def open_loop(
 async def one_task(do: Do, devices: list[str], run: Run, due: float | None = None) -> None:
     began = time.monotonic() if due is None else due
     outcomes = await do(devices)
-    run.latencies.append(time.monotonic() - began)
+    ended = time.monotonic()
+    run.latencies.append(ended - began)
+    run.ends.append(ended)
     run.outcomes.update(outcomes)
     run.succeeded += all(outcome == "ack" for outcome in outcomes)
 

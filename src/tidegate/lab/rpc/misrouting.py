@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from tidegate.lab.experiment import Claim, Context, Experiment, Part, Presentation, Table, Verdict
+from tidegate.lab.experiment import Claim, Context, Experiment, Figure, Part, Presentation, Table, Verdict
 from tidegate.lab.rpc.http import http_tasks
 from tidegate.lab.rpc.load import calling, closed_loop
 from tidegate.lab.rpc.world import BACKENDS, World
 from tidegate.lab.statistics import show, summarise
 from tidegate.rpc import Backbone
 from tidegate.sim import Simulation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 REPLICAS = (1, 2, 4, 8)
 DEVICES = (1, 2)
@@ -169,7 +172,32 @@ def present(report: dict[str, Any]) -> Presentation:
                 "succeeds depends on how they stand to each other, which is why the thesis saw 5 % and not 25 %.",
             )
         )
+        page.figures.append(
+            Figure(
+                name="success",
+                text="Share of tasks that succeed against replicas, HTTP baseline and backbone, over sockets",
+                draw=lambda canvas: _draw(canvas, real),
+            )
+        )
     return page
+
+
+def _draw(canvas: Canvas, real: list[dict[str, Any]]) -> None:
+    axes = canvas.subplots()
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for row in real:
+        name = row["backbone"]
+        if name == "http":
+            name = f"HTTP, M = {row['devices']}, {row['policy'].replace('_', ' ')}"
+        lines.setdefault(name, []).append((row["replicas"], row["success"]))
+    for name, points in lines.items():
+        axes.plot(*zip(*points, strict=True), "o--" if name.startswith("HTTP") else "s-", label=name)
+    replicas = sorted({row["replicas"] for row in real if row["backbone"] == "http"})
+    axes.plot(replicas, [1 / r for r in replicas], "k:", label="1/R")
+    axes.set_xlabel("replicas")
+    axes.set_ylabel("share of tasks that succeed")
+    axes.set_ylim(0.0, 1.05)
+    axes.legend()
 
 
 def _real_claims(real: list[dict[str, Any]]) -> list[Claim]:

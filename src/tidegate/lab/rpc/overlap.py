@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from tidegate.lab.experiment import Claim, Context, Experiment, Part, Presentation, Table, Verdict
+from tidegate.lab.experiment import Claim, Context, Experiment, Figure, Part, Presentation, Table, Verdict
 from tidegate.lab.rpc.world import BACKENDS, World
 from tidegate.lab.statistics import percentile, show, summarise
 from tidegate.rpc import Backbone, BackRouter, Behaviour, Emulator, ForwardRouter, Outcome, Result
 from tidegate.rpc.protocols import Address, Entry
 from tidegate.sim import Simulation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 SHARES = (0.0, 0.01, 0.1, 0.5)
 WORKERS = 50
@@ -212,7 +215,27 @@ def present(report: dict[str, Any]) -> Presentation:
         claim = _claim("Over sockets", bad, [row for row in real if row["design"] == "thesis"], _share)
         claim.short = "Two callers of one label: replies that were lost or reached the wrong one, q = 0.5"
         page.claims.append(claim)
+        page.figures.append(
+            Figure(
+                name="wrong",
+                text="Replies lost or to the wrong caller against the share of calls that go to one label",
+                draw=lambda canvas: _draw(canvas, real),
+            )
+        )
     return page
+
+
+def _draw(canvas: Canvas, real: list[dict[str, Any]]) -> None:
+    axes = canvas.subplots()
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in real:
+        bad = (row["wrong"] + row["lost"]) / row["calls"]
+        lines.setdefault(f"{row['design']}, {row['backend']}", []).append((row["share"], bad))
+    for name, points in lines.items():
+        axes.plot(*zip(*points, strict=True), "o-", label=name)
+    axes.set_xlabel("share of calls that go to one label")
+    axes.set_ylabel("share of calls with a lost or wrong reply")
+    axes.legend()
 
 
 def _mean(row: dict[str, Any], name: str) -> float:

@@ -171,7 +171,13 @@ class World:
             options = replace(options, amqp=self.rabbit.url, redis=self.redis.url)
         return options
 
-    def part(self, *arguments: object, gateway: str = "000000000000", namespace: str = "main") -> Part:
+    def part(
+        self,
+        *arguments: object,
+        gateway: str = "000000000000",
+        namespace: str = "main",
+        trace: Path | None = None,
+    ) -> Part:
         """Make a part; it is not started yet."""
         options = self.options(gateway)
         common: list[object] = [
@@ -186,6 +192,8 @@ class World:
         common += ["--namespace", namespace, "--default-gateway", gateway]
         if self.backend != "mqtt":
             common += ["--amqp", options.amqp, "--redis", options.redis]
+        if trace is not None:
+            common += ["--trace", trace]
         part = Part(*common, *arguments)
         self.parts.append(part)
         return part
