@@ -48,7 +48,7 @@ class Ledger:
 
 
 def run(context: Context) -> dict[str, Any]:
-    rate, settle = (20.0, 6.0) if context.is_quick else (50.0, 15.0)
+    rate, settle = (20.0, 6.0) if context.is_quick else (50.0, 10.0)
     rows = []
     for backend in context.follow("e4.5 kills", BACKENDS):
         rows += uvloop.run(soak(backend, rate=rate, settle=settle))
