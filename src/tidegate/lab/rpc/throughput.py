@@ -111,7 +111,7 @@ def present(report: dict[str, Any]) -> Presentation:
     for row in rows:
         aim = AIMS[row["backend"]]
         rate, half = row["full"]["calls_per_second"], row["half"]
-        p99 = half["calm_p99"] or half["p99"]
+        p99 = half.get("calm_p99") or half["p99"]
         failed = (
             row["full"]["tasks"] - row["full"]["succeeded"] + row["half"]["tasks"] - row["half"]["succeeded"]
         )
@@ -121,7 +121,7 @@ def present(report: dict[str, Any]) -> Presentation:
                 text=f"{row['backend']}: at least {aim} calls a second on two cores, p99 under {P99_MS:g} ms at half",
                 paper="–",
                 ours=f"{rate:,.0f}/s; p99 {p99:.0f} ms at {half['calls_per_second']:,.0f}/s; {failed} failed",
-                note=f"{row['backend']}: {half['disturbed']:.1%} of the tasks at half load met a moment at which the "
+                note=f"{row['backend']}: {half.get('disturbed', 0.0):.1%} of the tasks at half load met a moment at which the "
                 f"host gave the processors to others, and are left out; p99 of all is {half['p99']:.0f} ms.",
                 verdict=Verdict.HOLDS if holds else Verdict.FAILS,
                 short=f"RPC on {row['backend']}, no caps, two cores",
