@@ -121,8 +121,8 @@ def present(report: dict[str, Any]) -> Presentation:
                 text=f"{row['backend']}: at least {aim} calls a second on two cores, p99 under {P99_MS:g} ms at half",
                 paper="–",
                 ours=f"{rate:,.0f}/s; p99 {p99:.0f} ms at {half['calls_per_second']:,.0f}/s; {failed} failed",
-                note=f"{row['backend']}: {half.get('disturbed', 0.0):.1%} of the tasks at half load met a moment at which the "
-                f"host gave the processors to others, and are left out; p99 of all is {half['p99']:.0f} ms.",
+                note=f"{row['backend']}: {half.get('disturbed', 0.0):.1%} of the tasks at half load met a moment at "
+                f"which the host gave the processors to others, and are left out; p99 of all is {half['p99']:.0f} ms.",
                 verdict=Verdict.HOLDS if holds else Verdict.FAILS,
                 short=f"RPC on {row['backend']}, no caps, two cores",
             )
