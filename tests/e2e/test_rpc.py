@@ -80,22 +80,28 @@ def test_calls_are_recorded_as_rows(url: str) -> None:
     assert None not in [row[name] for name in ("t_worker", "t_fwd", "t_mqtt", "t_gw", "t_bck", "t_reply")]
 
 
-def test_a_task_from_the_command_line_and_its_death(url: str) -> None:
+def test_a_task_from_the_command_line_and_its_death(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*arguments: str) -> tuple[int, str, str]:
+        """In this process, since Python takes a second to start; the workers are real ones."""
+        with pytest.raises(SystemExit) as ended:
+            main(["rpc", "--url", url, *arguments])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capsys.readouterr()
+
     body = json.dumps({"calls": [{"device": LABEL, "method": "image", "fields": {"price": "2.99"}}]})
-    done = tidegate("--url", url, "dispatch", "calls", body)
-    assert done.returncode == ExitStatus.OK and '["ack"]' in done.stdout
-    failed = tidegate("--url", url, "dispatch", "dance", "{}", "--id", "t1")
-    assert failed.returncode == ExitStatus.FAILURE and "dance" in failed.stdout
-    listed = tidegate("--url", url, "dead")
-    assert listed.stdout.startswith("t1 dance after 1 attempts")
-    assert json.loads(tidegate("--url", url, "dead", "show", "t1").stdout)["kind"] == "dance"
-    assert tidegate("--url", url, "dead", "replay", "t1").stdout.startswith("replayed: t1 dance")
+    code, out, _ = said("dispatch", "calls", body)
+    assert code == ExitStatus.OK and '["ack"]' in out
+    code, out, _ = said("dispatch", "dance", "{}", "--id", "t1")
+    assert code == ExitStatus.FAILURE and "dance" in out
+    assert said("dead")[1].startswith("t1 dance after 1 attempts")
+    assert json.loads(said("dead", "show", "t1")[1])["kind"] == "dance"
+    assert said("dead", "replay", "t1")[1].startswith("replayed: t1 dance")
     deadline = time.monotonic() + 20.0
-    while not tidegate("--url", url, "dead").stdout and time.monotonic() < deadline:
+    while not said("dead")[1] and time.monotonic() < deadline:
         time.sleep(0.1)  # no worker can dance, so it dies again
-    assert tidegate("--url", url, "dead", "drop", "t1").returncode == ExitStatus.OK
-    assert tidegate("--url", url, "dead").stdout == ""
-    assert tidegate("--url", url, "dead", "replay", "t1").stderr.startswith("error: no dead task 't1'")
+    assert said("dead", "drop", "t1")[0] == ExitStatus.OK
+    assert said("dead")[1] == ""
+    assert said("dead", "replay", "t1")[2].startswith("error: no dead task 't1'")
 
 
 def test_what_is_wrong_is_said_in_one_line_with_a_hint(
