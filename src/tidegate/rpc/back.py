@@ -87,7 +87,7 @@ class BackRouter:
         self._client = options.client(
             f"rpc-{options.namespace}-{self.name}-in", manual_ack=True, receive_maximum=prefetch
         )
-        self._tell = options.client(f"rpc-{options.namespace}-{self.name}-tell", clean_start=True)
+        self._tell = options.client(f"rpc-{options.namespace}-{self.name}-tell")
         self._found: Bundler[_Answer] = Bundler(self._find, limit=256, at_once=4, pause=self._queue.pause)
         self._answered: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._telling: asyncio.TimerHandle | None = None

@@ -41,7 +41,7 @@ class HttpRouter:
         self._host = host
         self._timeout = timeout
         self._gateway = gateway
-        self._client = options.client(new_name("baseline"), clean_start=True, session_expiry_interval=0)
+        self._client = options.client(new_name("baseline"), session_expiry_interval=0)
         self._waiting: dict[str, asyncio.Future[bool]] = {}
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()

@@ -68,7 +68,7 @@ class ForwardRouter:
         self._prefetch = prefetch
         self._queue = make_queue(options, self.name)
         self._store = store or make_store(options, self.name)
-        self._client = options.client(f"rpc-{options.namespace}-{self.name}-out", clean_start=True)
+        self._client = options.client(f"rpc-{options.namespace}-{self.name}-out")
         self._returning = Returning(self._queue, self.counters)
         self._cancelled: Recent[bool] = Recent(10_000)
         self._consumer: Consumer | None = None

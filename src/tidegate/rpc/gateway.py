@@ -84,13 +84,16 @@ class Gateway:
         self._client: Client = options.client(
             f"gateway-{options.namespace}-{name}",
             manual_ack=True,
+            clean_start=False,  # what was sent while it was away is meant for its devices, not for its process
             receive_maximum=behaviour.receive_maximum,
             will=Will(topic=self._status, payload=LOST, qos=1, retain=True),
         )
+        self._earlier: asyncio.Task[None] | None = None
         self._out: dict[bytes, Bundler[tuple[dict[str, Any], Callable[[], None]]]] = {}
 
     async def open(self) -> None:
         await self._client.connect()
+        self._earlier = asyncio.get_running_loop().create_task(self._take_earlier())
         topics = self.kind.topics
         await self._client.subscribe(
             topics.action.format(gateway=self.name), qos=1, callback=self._on_message
@@ -98,6 +101,9 @@ class Gateway:
         await self._client.publish(self._status, ONLINE, qos=1, retain=True)
 
     async def close(self) -> None:
+        if self._earlier is not None:
+            self._earlier.cancel()
+            await asyncio.wait([self._earlier])
         for bundler in self._out.values():
             await bundler.close()
         try:
@@ -109,6 +115,11 @@ class Gateway:
 
     async def wait_closed(self) -> None:
         await self._client.wait_closed()
+
+    async def _take_earlier(self) -> None:
+        """What the session had for us: it comes before we have subscribed again, so no callback gets it."""
+        async for message in self._client.messages:
+            self._on_message(message)
 
     def go_on(self) -> None:
         """The end of a stall."""

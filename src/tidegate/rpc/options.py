@@ -66,10 +66,10 @@ class Options:
         return f"{ROOT}/{self.namespace}"
 
     def client(self, client_id: str, **changes: Any) -> Client:
-        """An MQTT client that comes back quickly and finds its session again."""
+        """An MQTT client that comes back quickly and finds its session again; a new process begins a new one, since
+        what was meant for the old process would come before anybody has subscribed to it."""
         settings: dict[str, Any] = {
             "client_id": client_id,
-            "clean_start": False,
             "session_expiry_interval": self.session,
             "reconnect": True,
             "reconnect_min_delay": 0.1,

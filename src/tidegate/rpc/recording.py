@@ -43,7 +43,7 @@ class Announcer:
         self._root = options.root
         self._size = size
         self._client = options.client(
-            f"rpc-{options.namespace}-{new_name('tell')}", clean_start=True, session_expiry_interval=0
+            f"rpc-{options.namespace}-{new_name('tell')}", session_expiry_interval=0
         )
         self._waiting: dict[str, list[Hop | Beacon]] = {HOPS: [], BEACONS: []}
         self._timer: asyncio.TimerHandle | None = None

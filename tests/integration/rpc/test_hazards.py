@@ -418,3 +418,20 @@ def test_retries_reach_a_router_that_starts_later(mqtt_options: Options) -> None
                 assert result.is_ok and result.attempts > 1
 
     run(scenario())
+
+
+def test_a_gateway_that_comes_back_obeys_all_that_waited_for_it(options: Options) -> None:
+    """More than its Receive Maximum, which comes before it has subscribed again."""
+
+    async def scenario() -> None:
+        single = replace(SHELF_LABEL, bundle=1)
+        async with whole(options, base=single, behaviour=Behaviour(receive_maximum=10)) as parts:
+            assert (await parts.backbone.call(label(0), "image")).is_ok
+            await parts.emulator.close()
+            tickets = [parts.backbone.submit(label(n), "image", deadline=30.0) for n in range(1, 41)]
+            await until(lambda: sum(each.counters["sent"] for each in parts.forward) == 41, "the requests")
+            async with Emulator(parts.options, [GATEWAY], parts.kind, Behaviour(receive_maximum=10)) as again:
+                assert {(await ticket).outcome for ticket in tickets} == {Outcome.ACK}
+                assert again.counters["effects"] == 40
+
+    run(scenario())
