@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+DEAD_TASKS: Final = "dead.tasks"
 _RECONNECT: Final = 0.5
 _LONGEST_WAIT: Final = 10.0
 _LONGEST_EXPIRATION: Final = 2_000_000.0
@@ -133,6 +134,8 @@ class RabbitQueue:
         # For each consumer of the channel: so much of every priority, and no more.
         await _reach(channel.set_qos(prefetch_count=min(prefetch, 65_535)))
         consumer = RabbitConsumer(channel, queues)
+        for name in queues:
+            await self._declare(name)
         for place, name in enumerate(queues):
             queue = await _reach(
                 channel.declare_queue(self._full(name), durable=True, arguments=self._arguments(name))
@@ -222,6 +225,9 @@ class RabbitQueue:
     async def _declare(self, queue: str) -> None:
         if queue not in self._declared:
             assert self._out is not None
+            if queue.startswith("tasks."):
+                # Where RabbitMQ puts a task that killed all who took it; it would drop it if that were not there.
+                await self._declare(DEAD_TASKS)
             await _reach(
                 self._out.declare_queue(self._full(queue), durable=True, arguments=self._arguments(queue))
             )
@@ -233,7 +239,7 @@ class RabbitQueue:
         arguments: dict[str, Any] = {"x-queue-type": self._options.queue_type}
         if queue.startswith("tasks."):
             arguments["x-dead-letter-exchange"] = ""
-            arguments["x-dead-letter-routing-key"] = self._full("dead.tasks")
+            arguments["x-dead-letter-routing-key"] = self._full(DEAD_TASKS)
             if self._options.queue_type == "quorum":
                 arguments["x-delivery-limit"] = _DELIVERY_LIMIT
         return arguments

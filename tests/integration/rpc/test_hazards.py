@@ -89,9 +89,9 @@ def test_1_without_its_keeper_a_device_that_cannot_echo_is_refused(mqtt_options:
     run(scenario())
 
 
+@pytest.mark.parametrize("backend", ["rabbitmq+redis"])
 def test_2_a_return_address_is_given_once(options: Options) -> None:
-    if options.backend == "mqtt":
-        pytest.skip("correlations carry the address; the caller's table takes each once (test_correlation)")
+    """With the other backend correlations carry it, and the caller's table takes each once (test_correlation)."""
 
     async def scenario() -> None:
         store = make_store(options, "test")
