@@ -151,6 +151,17 @@ def test_autoscale_starts_routers_and_stops_them(world: World) -> None:
     assert not Path(f"/proc/{children[0]}").exists()
 
 
+def test_an_autoscaler_that_is_killed_leaves_no_router_behind(world: World) -> None:
+    part = world.part("autoscale", namespace="killed")
+    part.start()
+    [child] = Path(f"/proc/{part.pid}/task/{part.pid}/children").read_text().split()
+    part.kill()
+    deadline = time.monotonic() + 20.0
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{child}").exists()
+
+
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["rpc", "--help"])

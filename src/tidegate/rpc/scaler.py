@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import logging
 import signal
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 STATS = "stats"
 _STOP_SECONDS = 10.0
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 _SMOOTHING = 0.3  # weight of the latest second in the cost of a request
 
 
@@ -135,7 +137,10 @@ class Scaler:
             self.counters["started"] += 1
             self._processes.append(
                 await asyncio.create_subprocess_exec(
-                    *self._command, stdout=asyncio.subprocess.DEVNULL, start_new_session=True
+                    *self._command,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,
+                    preexec_fn=_end_with_parent,
                 )
             )
         leaving = self._processes[wanted:]
@@ -145,6 +150,11 @@ class Scaler:
             process.send_signal(signal.SIGTERM)
         if leaving:
             await asyncio.gather(*map(_end, leaving))
+
+
+def _end_with_parent() -> None:
+    """In the new process: a scaler that is killed must not leave routers behind that nobody counts."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -31,7 +31,10 @@ def measure(is_scaled: bool, phase: float) -> dict[str, float]:
         else:
             routers = world.part("router", "--replicas", MAXIMUM, "--cpu", CPU)
         world.start(world.part("gateway"), routers)
-        return uvloop.run(_load(world, routers if is_scaled else None, phase))
+        try:
+            return uvloop.run(_load(world, routers if is_scaled else None, phase))
+        finally:
+            routers.stop()  # an autoscaler ends its routers
 
 
 async def _load(world: World, scaler: Part | None, phase: float) -> dict[str, float]:

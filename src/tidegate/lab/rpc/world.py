@@ -95,7 +95,7 @@ class Part:
             return
         process.send_signal(number)
         try:
-            process.wait(10.0)
+            process.wait(30.0)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
