@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.rpc.errors import Malformed
@@ -84,6 +84,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(json_values)
 def test_any_json_is_understood_or_malformed(value: object) -> None:
     payload = json.dumps(value).encode()
