@@ -1,5 +1,6 @@
 """`tidegate rpc` as a user types it: real processes, one line when they are up, one clear line for what is wrong."""
 
+import asyncio
 import json
 import os
 import re
@@ -10,11 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow.dataset import dataset
 
 from tidegate.cli.main import main
 from tidegate.cli.status import ExitStatus
+from tidegate.client import Client
 from tidegate.lab.rpc.world import ENVIRONMENT, World
-from tidegate.rpc import load_types
+from tidegate.rpc import Options, load_types
+from tidegate.rpc.recording import Announcer
+from tidegate.rpc.telemetry import Hop, Step
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 LABEL = "0123456789ab"
@@ -78,6 +83,31 @@ def test_calls_are_recorded_as_rows(url: str) -> None:
     [row] = rows
     assert (row["outcome"], row["mac"], row["backbone"]) == ("ack", LABEL, "mqtt")
     assert None not in [row[name] for name in ("t_worker", "t_fwd", "t_mqtt", "t_gw", "t_bck", "t_reply")]
+
+
+def test_calls_are_recorded_in_a_lake(url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tidegate", "rpc", "--url", url, "--namespace", "lake", "record"]
+    process = subprocess.Popen(
+        [*command, "--lake", str(tmp_path)], env=CLEAN, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "recording\n"
+
+        async def tell() -> None:
+            options = Options(url=url, namespace="lake")
+            async with Announcer(options) as announcer, Client(url) as witness:
+                await witness.subscribe(f"{options.root}/telemetry/#")
+                for step in (Step.CALL, Step.FORWARD, Step.REPLY):
+                    announcer.on_hop(Hop(1.7e9, step, "request-1", LABEL, "part", outcome="ack"))
+                await anext(aiter(witness.messages))  # so the collector has it, too
+
+        asyncio.run(tell())
+    finally:
+        process.terminate()
+        assert process.wait(30.0) == 0
+    [row] = dataset(tmp_path / "rpc").to_table().to_pylist()
+    assert (row["request_id"], row["mac"], row["outcome"]) == ("request-1", LABEL, "ack")
+    assert row["t_fwd"] is not None and row["t_gw"] is None
 
 
 def test_a_task_from_the_command_line_and_its_death(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,15 +1,19 @@
 """`tidegate rpc`, the tools: call a device, hand in a task, look at dead ones, at traces, and record calls."""
 
 import json
+import socket
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tidegate.cli.rpc_options import Common, serve
 from tidegate.cli.status import ExitStatus
+
+if TYPE_CHECKING:
+    from tidegate.rpc.telemetry import Sink
 
 
 def call(
@@ -168,16 +172,35 @@ def trace(
 
 def record(
     context: typer.Context,
-    folder: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where rpc.jsonl and beacon.jsonl go.")],
+    lake: Annotated[
+        str, typer.Option(metavar="PATH", help="Lake for tables rpc and beacon, as `lake.path` of a broker.")
+    ] = "",
+    folder: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Folder for rpc.jsonl and beacon.jsonl instead.")
+    ] = None,
 ) -> None:
     """Write a row for every call and every advertisement of parts that were started with --telemetry."""
     from tidegate.rpc.recording import Collector, RowFiles
 
     common: Common = context.obj
+    if bool(lake) == (folder is not None):
+        raise typer.BadParameter("where to? give either --lake PATH or --to DIR", param_hint="--lake")
 
     async def make(stack: AsyncExitStack) -> list[Any]:
-        sink = stack.enter_context(RowFiles(folder))
+        sink = _lake(stack, lake) if folder is None else stack.enter_context(RowFiles(folder))
         part = await stack.enter_async_context(Collector(common.options(), sink))
         return [part.wait_closed()]
 
     serve("recording", make)
+
+
+def _lake(stack: AsyncExitStack, path: str) -> "Sink":
+    from tidegate.lake.errors import require_pyarrow
+
+    require_pyarrow()
+    from tidegate.lake.recorder import Recorder
+    from tidegate.lake.settings import LakeSettings
+
+    recorder = Recorder(LakeSettings(path=path), f"rpc-{socket.gethostname()}")
+    stack.callback(recorder.close)
+    return recorder
