@@ -165,7 +165,7 @@ def main() -> int:
     parser.add_argument(
         "--warm-up", type=int, default=400_000, help="messages before those that are measured"
     )
-    parser.add_argument("--window", type=int, default=5_000, help="unacknowledged messages of the feeder")
+    parser.add_argument("--window", type=int, default=20_000, help="unacknowledged messages of the feeder")
     parser.add_argument(
         "--rate", type=int, default=0, help="messages a second offered; 0: as fast as acknowledged"
     )

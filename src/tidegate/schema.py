@@ -408,6 +408,7 @@ META_SCHEMA: Final = b"tidegate.schema"
 META_NODE: Final = b"tidegate.node"
 META_RUN: Final = b"tidegate.run"
 META_LEVEL: Final = b"tidegate.level"
+META_REPLACES: Final = b"tidegate.replaces"  # of a compacted file: names of the files it stands for, as JSON
 PARTITION_PATTERN: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
 
 

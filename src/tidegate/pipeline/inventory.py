@@ -8,6 +8,7 @@ unhealthy one is named rather than failing a job or bending its result.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from pyarrow import fs
 from tidegate.pipeline.errors import PipelineError
 from tidegate.schema import (
     META_LEVEL,
+    META_REPLACES,
     META_SCHEMA,
     META_TABLE,
     PARQUET,
@@ -58,6 +60,7 @@ class LakeFile:
     fingerprint: str
     level: str = ""  # full or summary; empty: both may be in it
     is_displaced: bool = False
+    replaces: frozenset[str] = frozenset()  # names of files of its folder that it was compacted from
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -152,19 +155,27 @@ def take_inventory(
     with ThreadPoolExecutor(THREADS) as pool:
         checked = list(pool.map(lambda each: _check(filesystem, root, table, *each), listed))
     seen: dict[str, str] = {}
+    # A compaction that is under way, or was cut off, leaves both a file and those that it stands for.
+    replaced = {
+        f"{file.path.rpartition('/')[0]}/{name}": file.path[len(root) + 1 :]
+        for file, _ in checked
+        if file is not None
+        for name in file.replaces
+    }
     for file, issues in checked:
         found.issues.extend(issues)
         if file is None:
             continue
         inside = file.path[len(root) + 1 :]
-        if file.fingerprint in seen:
+        original = replaced.get(file.path) or seen.get(file.fingerprint)
+        if original is not None:
             found.issues.append(
                 Issue(
                     kind="duplicate",
                     table=table.name,
                     subject=inside,
                     count=file.rows,
-                    detail=f"a copy of {seen[file.fingerprint]}: passed over",
+                    detail=f"all of it is in {original}: passed over",
                 )
             )
             continue
@@ -236,8 +247,20 @@ def _check(
         fingerprint=fingerprint,
         level=level if level in ("full", "summary") else "",
         is_displaced=is_displaced,
+        replaces=_names(known.get(META_REPLACES, b"[]")),
     )
     return file, issues
+
+
+def _names(told: bytes) -> frozenset[str]:
+    """A list of names as JSON; nothing if it is anything else."""
+    try:
+        found = json.loads(told)
+    except ValueError:
+        return frozenset()
+    return (
+        frozenset(each for each in found if isinstance(each, str)) if isinstance(found, list) else frozenset()
+    )
 
 
 def _wrong_columns(table: Table, schema: pa.Schema) -> str:

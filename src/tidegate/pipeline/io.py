@@ -44,7 +44,7 @@ def read_raw(spark: SparkSession, lake: str, inventory: Inventory) -> DataFrame:
 
 
 def _address(path: str, scheme: str) -> str:
-    return path if not scheme else f"{scheme}{path}" if scheme != "file://" else f"file://{path}"
+    return f"{scheme}{path}"
 
 
 def partition_fields(table: Table) -> tuple[Any, ...]:
