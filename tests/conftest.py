@@ -13,9 +13,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Deadlines for an example measure the machine; the timeout of the whole test is what stops a hang.
+hypothesis_settings.register_profile("no-deadline", deadline=None)
+hypothesis_settings.load_profile("no-deadline")
 
 # A test's plans run once: the second compiler of the virtual machine costs more than it gains.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"

@@ -22,7 +22,7 @@ from tidegate.lake.arrow import arrow_schema, file_metadata, writer_options
 from tidegate.lake.catalog import LakeFile, State, mark_duplicates, scan
 from tidegate.lake.errors import LakeError
 from tidegate.lake.target import Target
-from tidegate.schema import META_LEVEL, META_NODE, META_REPLACES, PARQUET, TABLES, TEMPORARY
+from tidegate.schema import META_LEVEL, META_NODE, META_REPLACES, PARQUET, TABLES, TEMPORARY, replaced_names
 
 SETTLED = timedelta(minutes=5)  # an hour that ended so long ago gets no more files
 STALE = timedelta(hours=1)  # a temporary file that nobody wrote to for so long was left behind
@@ -143,11 +143,9 @@ def replaced(target: Target, path: str) -> list[str]:
     """Names that a compacted file stands for; none for any other file."""
     try:
         with target.filesystem.open_input_file(target.path(path)) as file:
-            told = (pq.read_metadata(file).metadata or {}).get(META_REPLACES)
-        names = json.loads(told) if told else []
-    except (*FAILURES, ValueError):
-        return []  # whoever wrote that: it stands for nothing
-    return [str(name) for name in names] if isinstance(names, list) else []
+            return replaced_names(pq.read_metadata(file).metadata)
+    except FAILURES:
+        return []
 
 
 def mark_replaced(target: Target, files: Iterable[LakeFile]) -> None:

@@ -8,7 +8,6 @@ unhealthy one is named rather than failing a job or bending its result.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from pyarrow import fs
 from tidegate.pipeline.errors import PipelineError
 from tidegate.schema import (
     META_LEVEL,
-    META_REPLACES,
     META_SCHEMA,
     META_TABLE,
     PARQUET,
@@ -30,6 +28,7 @@ from tidegate.schema import (
     Table,
     Type,
     partition_start,
+    replaced_names,
 )
 
 THREADS: Final = 8
@@ -247,20 +246,9 @@ def _check(
         fingerprint=fingerprint,
         level=level if level in ("full", "summary") else "",
         is_displaced=is_displaced,
-        replaces=_names(known.get(META_REPLACES, b"[]")),
+        replaces=frozenset(replaced_names(known)),
     )
     return file, issues
-
-
-def _names(told: bytes) -> frozenset[str]:
-    """A list of names as JSON; nothing if it is anything else."""
-    try:
-        found = json.loads(told)
-    except ValueError:
-        return frozenset()
-    return (
-        frozenset(each for each in found if isinstance(each, str)) if isinstance(found, list) else frozenset()
-    )
 
 
 def _wrong_columns(table: Table, schema: pa.Schema) -> str:

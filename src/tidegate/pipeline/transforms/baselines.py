@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidegate.pipeline.io import moment
 from tidegate.pipeline.transforms import histograms
 
 RATE_QUANTILE: Final = 0.9  # of its hours: a day's mean would call every busy hour too fast
@@ -58,7 +59,7 @@ def baselines(
 
 def _without(changes: DataFrame, rows: DataFrame, part: str, hours: int) -> DataFrame:
     """Rows of parts of a day, of so many hours each, that have none of a change in them; with its two times."""
-    begin = F.expr(f"timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + {part} * {hours * 3600})")
+    begin = moment(part, hours)
     end = begin + F.expr(f"INTERVAL {hours} HOURS")
     known = F.broadcast(changes.select("client_id", "changed_at", "ended_at"))
     return rows.join(known, "client_id", "left").where(

@@ -7,6 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidegate.pipeline.io import moment
+
 SHAPE_LEAST: Final = 10.0  # messages an hour of a client that may tell what its cohort does
 COHORT_LEAST: Final = 5  # such clients that make a cohort
 SHAPE_FLOOR: Final = 0.02
@@ -52,7 +54,7 @@ def grid(clients: DataFrame) -> DataFrame:
             F.map_from_entries(F.collect_list(F.struct("h", seen))).alias("seen"),
         )
     )
-    at = F.expr("timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + hour * 3600)").alias("at")
+    at = moment().alias("at")
     every = F.broadcast(hours.select("h", "hour", "hours", at))
     found = F.try_element_at("seen", F.col("h"))
     return (
