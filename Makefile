@@ -18,12 +18,15 @@ help:  ## this list
 run: $(READY)  ## start a broker on this machine (ARGS="--port 1884" passes options)
 	@exec $(VENV)/bin/tidegate serve $(ARGS)
 
-# Exit status 5 means that no test carries the mark, which is fine for the second call only.
+# Tests of timing can fail because others ran beside them or the host stood still: what failed is run once more, alone,
+# and has to pass then; both runs are in the output. Exit status 5 means that no test carries the mark.
 test: $(READY) system $(INTEROP)  ## all tests, with other projects' clients and brokers
 	@status=0; \
-	$(PYTHON) -m pytest -q -n $(JOBS) -m "not (serial or spark or long)" $(ARGS) || status=$$?; \
+	$(PYTHON) -m pytest -q -n $(JOBS) --cache-clear -m "not (serial or spark or long)" $(ARGS) || status=$$?; \
 	$(PYTHON) -m pytest -q -n 0 -m "(serial or spark) and not long" $(ARGS) \
-	  || { code=$$?; [ $$code -eq 5 ] || status=$$code; }; \
+	  || { code=$$?; [ $$code -eq 5 ] || [ $$status -gt 1 ] || status=$$code; }; \
+	[ $$status -ne 1 ] || { echo "once more, alone, what failed:"; \
+	  $(PYTHON) -m pytest -q -n 0 --last-failed --last-failed-no-failures none -m "not long" $(ARGS); status=$$?; }; \
 	exit $$status
 
 long: $(READY) system  ## whole runs of the pipeline on Spark, and on a cluster of it: ten minutes
