@@ -87,24 +87,23 @@ def test_calls_are_recorded_as_rows(url: str) -> None:
 
 def test_calls_are_recorded_in_a_lake(url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tidegate", "rpc", "--url", url, "--namespace", "lake", "record"]
-    process = subprocess.Popen(
-        [*command, "--lake", str(tmp_path)], env=CLEAN, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "recording\n"
+    recorder = [*command, "--lake", str(tmp_path)]
+    with subprocess.Popen(recorder, env=CLEAN, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "recording\n"
 
-        async def tell() -> None:
-            options = Options(url=url, namespace="lake")
-            async with Announcer(options) as announcer, Client(url) as witness:
-                await witness.subscribe(f"{options.root}/telemetry/#")
-                for step in (Step.CALL, Step.FORWARD, Step.REPLY):
-                    announcer.on_hop(Hop(1.7e9, step, "request-1", LABEL, "part", outcome="ack"))
-                await anext(aiter(witness.messages))  # so the collector has it, too
+            async def tell() -> None:
+                options = Options(url=url, namespace="lake")
+                async with Announcer(options) as announcer, Client(url) as witness:
+                    await witness.subscribe(f"{options.root}/telemetry/#")
+                    for step in (Step.CALL, Step.FORWARD, Step.REPLY):
+                        announcer.on_hop(Hop(1.7e9, step, "request-1", LABEL, "part", outcome="ack"))
+                    await anext(aiter(witness.messages))  # so the collector has it, too
 
-        asyncio.run(tell())
-    finally:
-        process.terminate()
-        assert process.wait(30.0) == 0
+            asyncio.run(tell())
+        finally:
+            process.terminate()
+            assert process.wait(30.0) == 0
     [row] = dataset(tmp_path / "rpc").to_table().to_pylist()
     assert (row["request_id"], row["mac"], row["outcome"]) == ("request-1", LABEL, "ack")
     assert row["t_fwd"] is not None and row["t_gw"] is None
