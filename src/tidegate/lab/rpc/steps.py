@@ -110,7 +110,7 @@ CASES: dict[str, tuple[Scale | None, int]] = {
 
 
 REAL_CASES = {"autoscale": True, "fixed 20": False}
-REAL_PHASE = 25.0
+REAL_PHASE = 40.0
 MOST_OVER = 15  # seconds of a step that may be felt
 
 
