@@ -13,8 +13,8 @@ from tidegate.lab.rpc.load import calling
 from tidegate.lab.rpc.world import Part, World
 from tidegate.rpc import Backbone
 
-CPU = 0.01  # processors of one router: some hundred requests a second
-BASE = 10.0  # tasks a second at 1x, of two calls
+CPU = 0.02  # processors of one router: some hundred requests a second
+BASE = 20.0  # tasks a second at 1x, of two calls
 FACTOR = 20
 MAXIMUM = 20
 COOL_DOWN = 10.0

@@ -201,7 +201,7 @@ def present(report: dict[str, Any]) -> Presentation:
                     ]
                     for name, row in rows.items()
                 ],
-                note="Each router may use a hundredth of a processor. Starting a Python process takes about a second "
+                note="Each router may use a fiftieth of a processor. Starting a Python process takes about a second "
                 "of one, and the two cores are shared with broker, gateway and callers.",
             )
         )
