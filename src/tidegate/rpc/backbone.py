@@ -320,7 +320,7 @@ class Backbone:
                 reply = await waiter
             except asyncio.CancelledError:
                 self._calls.close(call.correlation)
-                self._cancelled.add(request.key)
+                self._cancelled.add(call.correlation)
                 self.counters["cancelled"] += 1
                 raise
             finally:
@@ -412,9 +412,10 @@ class Backbone:
 
         return send
 
-    async def _tell_cancelled(self, keys: list[str]) -> None:
+    async def _tell_cancelled(self, correlations: list[str]) -> None:
+        """By their correlations, not their keys: a repetition of the same call is wanted."""
         try:
-            await self._queue.announce("cancel", "\n".join(keys).encode())
+            await self._queue.announce("cancel", "\n".join(correlations).encode())
         except Unavailable:
             pass  # best effort: who is away has not sent it either
 

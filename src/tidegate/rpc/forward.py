@@ -169,7 +169,7 @@ class ForwardRouter:
         """Those that can be sent; the others are answered."""
         kept = []
         for request in requests:
-            if request.key in self._cancelled:
+            if request.correlation in self._cancelled:
                 self._refuse(request, Reason.CANCELLED)
                 continue
             if request.deadline <= now:
@@ -284,8 +284,8 @@ class ForwardRouter:
             self.counters["malformed"] += 1
 
     def _on_cancel(self, body: bytes) -> None:
-        for key in body.decode(errors="replace").split("\n"):
-            self._cancelled.put(key, True)
+        for correlation in body.decode(errors="replace").split("\n"):
+            self._cancelled.put(correlation, True)
 
     def _observe(self, step: Step, request: Request, now: float, gateway: str = "") -> None:
         assert self.observer is not None

@@ -223,6 +223,28 @@ def test_a_task_of_a_worker_that_leaves_goes_to_another(options: Options) -> Non
     run(scenario())
 
 
+def test_a_worker_that_leaves_in_mid_call_spoils_nothing_for_another(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options, behaviour=Behaviour(latency=0.3)) as parts:
+            kind = kind_for(options)
+            first, second = (
+                TaskWorker(parts.options, dict(HANDLERS), [kind], concurrency=5, retry=QUICK)
+                for _ in range(2)
+            )
+            await first.open()
+            async with Dispatcher(parts.options) as dispatcher:
+                calls = [{"device": label(n), "method": "image"} for n in range(5)]
+                tracked = await dispatcher.submit("calls", {"calls": calls})
+                await until(lambda: parts.emulator.counters["taken"] == 5, "the calls")
+                async with second:
+                    await first.close()
+                    assert (await tracked).is_ok
+                    assert second.counters["retried"] == 0
+                    assert parts.emulator.effects.total() == 5
+
+    run(scenario())
+
+
 def test_a_cancelled_task_is_not_begun(options: Options) -> None:
     async def scenario() -> None:
         async with crew(options, dict(HANDLERS)) as (_, dispatcher, workers):
