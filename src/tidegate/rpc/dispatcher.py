@@ -14,13 +14,12 @@ from tidegate.rpc.backends import make_queue
 from tidegate.rpc.correlation import Calls, Signer
 from tidegate.rpc.deadline import LONGEST
 from tidegate.rpc.errors import Malformed, RpcError, Unavailable
-from tidegate.rpc.messages import PRIORITIES, Reply, Task, decode_replies, decode_task
+from tidegate.rpc.messages import PRIORITIES, UNREADABLE, Reply, Task, decode_replies, decode_task
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome
 from tidegate.rpc.telemetry import Hop, Observer, Step
 from tidegate.rpc.worker import TASKS
 
-UNREADABLE = "?"
 _PAUSE = 0.2  # seconds between two tries to put a task
 
 

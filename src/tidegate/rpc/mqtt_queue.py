@@ -18,14 +18,16 @@ from typing import TypeVar
 from tidegate.client import Client, Message
 from tidegate.errors import TidegateError
 from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.errors import PacketTooLarge
 from tidegate.rpc.deadline import message_expiry
-from tidegate.rpc.errors import Unavailable
+from tidegate.rpc.errors import Impossible, Unavailable
 from tidegate.rpc.options import Options, new_name
 from tidegate.rpc.protocols import Delivery, Letter, Take
 
 T = TypeVar("T")
 
 _LONGEST_WAIT = 10.0
+_FINAL = (ReasonCode.NOT_AUTHORIZED, ReasonCode.PACKET_TOO_LARGE, ReasonCode.TOPIC_NAME_INVALID)
 
 
 class MqttConsumer:
@@ -170,4 +172,6 @@ async def _reach(work: Awaitable[T]) -> T:
     try:
         return await work
     except TidegateError as error:
-        raise Unavailable(f"the MQTT broker: {error}", hint=getattr(error, "hint", "")) from error
+        is_final = isinstance(error, PacketTooLarge) or getattr(error, "reason_code", None) in _FINAL
+        kind = Impossible if is_final else Unavailable
+        raise kind(f"the MQTT broker: {error}", hint=getattr(error, "hint", "")) from error

@@ -19,8 +19,9 @@ from typing import Any, Final, TypeVar
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustChannel, AbstractRobustConnection
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, PublishError
+from aiormq.exceptions import ChannelAccessRefused
 
-from tidegate.rpc.errors import Unavailable
+from tidegate.rpc.errors import Impossible, Unavailable
 from tidegate.rpc.options import Options
 from tidegate.rpc.protocols import Delivery, Letter, Take
 
@@ -75,13 +76,15 @@ class RabbitConsumer:
             self._acking = asyncio.get_running_loop().create_task(self._send_acks())
 
     async def _send_acks(self) -> None:
-        while self._acks:
-            message = self._acks.pop(0)
-            try:
-                await message.ack()
-            except (AMQPError, OSError, ChannelInvalidStateError):
-                pass  # its channel is gone: RabbitMQ delivers it again
-        self._acking = None
+        try:
+            while self._acks:
+                message = self._acks.pop(0)
+                try:
+                    await _reach(message.ack())
+                except Exception:  # its channel is gone: RabbitMQ delivers it again
+                    log.debug("not acknowledged", exc_info=True)
+        finally:
+            self._acking = None
 
 
 class RabbitQueue:
@@ -280,8 +283,15 @@ async def _reach(work: Awaitable[T], *passed: type[Exception]) -> T:
             return await work
     except passed:
         raise
+    except ChannelAccessRefused as error:
+        raise Impossible(f"RabbitMQ: {error}", hint="check what this user may do") from error
     except (AMQPError, OSError, TimeoutError, ChannelInvalidStateError) as error:
         raise Unavailable(f"RabbitMQ: {error or type(error).__name__}", hint="check that it runs") from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # A connection that ends is sometimes told by no class of its own.
+        raise Unavailable(f"RabbitMQ: {error or 'unknown'}", hint="check that it runs") from error
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -221,6 +221,64 @@ def test_a_device_that_said_no_may_be_asked_again(options: Options) -> None:
     run(scenario())
 
 
+def test_a_ticket_that_is_cancelled_at_once_says_so(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options) as parts:
+            ticket = parts.backbone.submit(label(1), "image")
+            ticket.cancel()
+            result = await ticket
+            assert (result.outcome, result.reason) == (Outcome.REFUSED, Reason.CANCELLED)
+            assert (result.device, result.request_id) == (label(1), ticket.key)
+
+    run(scenario())
+
+
+def test_who_awaits_a_ticket_can_be_cancelled(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options, behaviour=Behaviour(latency=0.2)) as parts:
+            ticket = parts.backbone.submit(label(1), "image")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await ticket
+            assert (await ticket).is_ok
+
+    run(scenario())
+
+
+def test_tickets_of_one_turn_are_bounded(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options, max_open=2) as parts:
+            tickets = [parts.backbone.submit(label(n), "image") for n in range(2)]
+            with pytest.raises(Full):
+                parts.backbone.submit(label(3), "image")
+            assert [(await ticket).is_ok for ticket in tickets] == [True, True]
+            assert (await parts.backbone.submit(label(3), "image")).is_ok
+
+    run(scenario())
+
+
+def test_large_requests_and_answers_travel_in_several_messages(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options, retry=Retry(attempts=1)) as parts:
+            fields = {f"field{n}": "x" * 1000 for n in range(60)}
+            calls = [Call(device=label(n), method="image", fields=fields) for n in range(64)]
+            results = await parts.backbone.call_many(calls, deadline=30.0)
+            assert {each.outcome for each in results} == {Outcome.ACK}
+
+    run(scenario())
+
+
+def test_a_key_of_half_a_character_harms_no_other_call(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options) as parts:
+            calls = [Call(device=label(n), method="image", key=key) for n, key in enumerate(("\ud800", "b"))]
+            bad, good = await parts.backbone.call_many(calls)
+            assert (bad.outcome, bad.reason) == (Outcome.REFUSED, Reason.MALFORMED)
+            assert good.is_ok
+
+    run(scenario())
+
+
 def test_open_calls_are_bounded(mqtt_options: Options) -> None:
     async def scenario() -> None:
         async with whole(mqtt_options, behaviour=Behaviour(latency=0.1), max_open=2) as parts:

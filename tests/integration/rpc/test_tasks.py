@@ -22,7 +22,7 @@ from tidegate.rpc import (
     TaskFailed,
     TaskWorker,
 )
-from tidegate.rpc.messages import Task
+from tidegate.rpc.messages import UNREADABLE, Task
 from tidegate.rpc.tasks import HANDLERS
 from tidegate.rpc.worker import Handler
 
@@ -172,6 +172,81 @@ def test_rubbish_on_the_task_queue_is_buried_and_stops_nobody(options: Options) 
             await until_length(dispatcher.dead, 3)
             body = {"calls": [{"device": label(1), "method": "image"}]}
             assert (await (await dispatcher.submit("calls", body))).is_ok
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("attempt", [-9999, 1])
+def test_a_task_put_off_for_ever_holds_no_worker(options: Options, attempt: int) -> None:
+    async def fails(job: Job) -> None:
+        raise TaskFailed("always")
+
+    async def scenario() -> None:
+        async with crew(options, {"t": fails}) as (_, dispatcher, _workers):
+            now = time.time()
+            task = Task(id="t1", kind="t", body={}, created=now, deadline=now + 600.0, attempt=attempt)
+            task.not_before = now + 500.0
+            await dispatcher._queue.put("tasks.normal", task.encode(), deadline=None)
+            await until_length(dispatcher.dead, 1)
+
+    run(scenario())
+
+
+def test_a_task_that_cancels_itself_has_failed(options: Options) -> None:
+    async def cancels(job: Job) -> None:
+        raise asyncio.CancelledError
+
+    async def scenario() -> None:
+        async with crew(options, {"t": cancels}) as (_, dispatcher, workers):
+            result = await (await dispatcher.submit("t", {}, deadline=20.0))
+            assert result.outcome is Outcome.NACK and "CancelledError" in result.reason
+            assert workers[0].counters["buried"] == 1
+
+    run(scenario())
+
+
+def test_a_result_that_is_too_large_is_the_tasks_fault(mqtt_options: Options) -> None:
+    async def returns_much(job: Job) -> str:
+        return "x" * 2_000_000
+
+    async def scenario() -> None:
+        async with crew(mqtt_options, {"t": returns_much}) as (_, dispatcher, _workers):
+            result = await (await dispatcher.submit("t", {}, deadline=20.0))
+            assert result.outcome is Outcome.NACK and "2000002 bytes" in result.reason
+
+    run(scenario())
+
+
+def test_a_long_reason_is_cut(options: Options) -> None:
+    async def fails(job: Job) -> None:
+        raise TaskFailed("x" * 2_000_000)
+
+    async def scenario() -> None:
+        async with crew(options, {"t": fails}) as (_, dispatcher, _workers):
+            result = await (await dispatcher.submit("t", {}, deadline=20.0))
+            assert (result.attempts, len(result.reason)) == (3, 500)
+            assert [len(task.reason) for task in await dispatcher.dead()] == [500]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_task", [True, False])
+def test_a_dead_task_that_is_too_large_to_be_kept_is_kept_in_short(
+    mqtt_options: Options, is_task: bool
+) -> None:
+    async def scenario() -> None:
+        async with crew(mqtt_options, {}) as (_, dispatcher, workers):
+            now = time.time()
+            task = Task(id="t1", kind="dance", body={"x": ""}, created=now, deadline=now + 60.0)
+            space = 1024 * 1024 - 50 - len(task.encode())
+            task.body["x"] = "x" * space
+            body = task.encode() if is_task else b"x" * (1024 * 1024 - 50)
+            await dispatcher._queue.put("tasks.normal", body, deadline=None)
+            [dead] = await until_length(dispatcher.dead, 1)
+            assert dead.kind == UNREADABLE and "too many to be kept" in dead.reason
+            assert not is_task or (dead.id, dead.body["kind"]) == ("t1", "dance")
+            assert not await dispatcher.replay(dead.id) and await dispatcher.drop(dead.id)
+            assert workers[0].counters["buried"] == 1 and await dispatcher.dead() == []
 
     run(scenario())
 
