@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -183,10 +183,11 @@ class RabbitQueue:
             raise Unavailable("the queue of dead letters is gone", hint="try again")
 
     async def dead(self, queue: str) -> list[Letter]:
-        return await self._search(queue, None)
+        return await self._search(queue, ())
 
-    async def exhume(self, queue: str, letter_id: str) -> bool:
-        return bool(await self._search(queue, letter_id))
+    async def exhume(self, queue: str, letter_ids: Collection[str]) -> set[str]:
+        wanted = set(letter_ids)
+        return {letter.id for letter in await self._search(queue, wanted)} & wanted
 
     async def backlog(self, queue: str) -> int | None:
         channel = await self._channel(publisher_confirms=False)
@@ -198,8 +199,8 @@ class RabbitQueue:
         finally:
             await _quietly(channel.close())
 
-    async def _search(self, queue: str, letter_id: str | None) -> list[Letter]:
-        """Look through the dead letters and leave them, but take out the one with this id."""
+    async def _search(self, queue: str, taken: Collection[str]) -> list[Letter]:
+        """Look through the dead letters and leave them, but take out those with these ids."""
         name = f"dead.{queue}"
         channel = await self._channel(publisher_confirms=False)
         try:
@@ -209,11 +210,9 @@ class RabbitQueue:
             letters = []
             while (message := await _reach(declared.get(fail=False))) is not None:
                 letter = Letter(message.message_id or "", message.body)
-                if letter_id is None:
-                    letters.append(letter)
-                elif letter.id == letter_id:
+                letters.append(letter)
+                if letter.id in taken:
                     await _reach(message.ack())
-                    return [letter]
             return letters
         finally:
             # What was got and not acknowledged goes back to its place.
@@ -237,7 +236,8 @@ class RabbitQueue:
             self._declared.add(queue)
 
     def _arguments(self, queue: str) -> dict[str, Any]:
-        if queue.startswith("routing."):
+        # Looking at dead letters gives all of them back, which quorum queues allow a number of times only.
+        if queue.startswith(("routing.", "dead.")):
             return {"x-queue-type": "classic"}
         arguments: dict[str, Any] = {"x-queue-type": self._options.queue_type}
         if queue.startswith("tasks."):

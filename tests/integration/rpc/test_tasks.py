@@ -23,6 +23,8 @@ from tidegate.rpc import (
     TaskWorker,
 )
 from tidegate.rpc.messages import UNREADABLE, Task
+from tidegate.rpc.protocols import Letter
+from tidegate.rpc.rabbit_queue import RabbitQueue
 from tidegate.rpc.tasks import HANDLERS
 from tidegate.rpc.worker import Handler
 
@@ -121,6 +123,41 @@ def test_what_no_worker_knows_and_what_is_too_late_is_buried(options: Options) -
                 await dispatcher.submit("dance", {}, priority="urgent")
             with pytest.raises(RpcError):
                 await dispatcher.submit("dance", {}, deadline=0.0)
+
+    run(scenario())
+
+
+def test_all_dead_tasks_are_replayed_or_dropped_together(options: Options) -> None:
+    async def scenario() -> None:
+        async with crew(options, {}) as (_, dispatcher, workers):
+            await dispatcher._queue.put("tasks.normal", b"rubbish", deadline=None)
+            for number in range(3):
+                await (await dispatcher.submit("dance", {}, id=f"t{number}"))
+            await until_length(dispatcher.dead, 4)
+            replayed = await dispatcher.replay_all()
+            assert sorted(task.id for task in replayed) == ["t0", "t1", "t2"]
+            await until(lambda: workers[0].counters["buried"] == 7, "their second death")
+            dead = await until_length(dispatcher.dead, 4)
+            dropped = await dispatcher.drop_all()
+            assert sorted(task.id for task in dropped) == sorted(task.id for task in dead)
+            assert await dispatcher.dead() == [] and await dispatcher.replay_all() == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("backend", ["rabbitmq+redis"])
+def test_dead_letters_may_be_looked_at_any_number_of_times(options: Options) -> None:
+    """A quorum queue would drop them after some."""
+
+    async def scenario() -> None:
+        queue = RabbitQueue(options, "test")
+        assert queue._arguments("dead.tasks") == {"x-queue-type": "classic"}
+        await queue.open()
+        await queue.bury("tasks", Letter("a", b"letter"))
+        for _ in range(25):
+            assert len(await queue.dead("tasks")) == 1
+        assert await queue.exhume("tasks", ["a", "b"]) == {"a"}
+        await queue.close()
 
     run(scenario())
 
