@@ -6,10 +6,11 @@ import asyncio
 import ctypes
 import json
 import logging
+import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.rpc.autoscale import Autoscaler, Sample, Scale
@@ -37,8 +38,8 @@ class _Report:
 
 
 class Scaler:
-    """Runs `command` as many times as there should be routers, each with the share `speed` of a processor. `told` gets
-    every decision, for people."""
+    """Runs `command` as many times as there should be routers, each with the share `speed` of a processor and the
+    variables of `environment` besides our own. `told` gets every decision, for people."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Scaler:
         scale: Scale,
         command: Sequence[str],
         *,
+        environment: Mapping[str, str] | None = None,
         speed: float = 1.0,
         every: float = 1.0,
         told: Callable[[Sample, int], None] | None = None,
@@ -58,6 +60,7 @@ class Scaler:
         self._autoscaler = Autoscaler(scale)
         self._speed = speed
         self._command = list(command)
+        self._environment = dict(environment or {})
         self._every = every
         self._told = told
         # One on each machine: a name of its own, or the second would take the first one's connection.
@@ -150,6 +153,7 @@ class Scaler:
                 await asyncio.create_subprocess_exec(
                     *self._command,
                     stdout=asyncio.subprocess.DEVNULL,
+                    env=os.environ | self._environment,
                     start_new_session=True,
                     preexec_fn=_end_with_parent,
                 )

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.integration.rpc.support import run, until
+from tidegate.cli.rpc_options import Common
 from tidegate.rpc import Options
 from tidegate.rpc.autoscale import Sample, Scale
 from tidegate.rpc.backends import make_queue
@@ -91,5 +93,39 @@ def test_two_machines_scale_beside_each_other(mqtt_options: Options) -> None:
             task.cancel()
         await asyncio.wait(running)
         await queue.close()
+
+    run(scenario())
+
+
+def test_passwords_are_on_no_command_line(mqtt_options: Options, tmp_path: Path) -> None:
+    common = Common(
+        url=mqtt_options.url,
+        backend="mqtt",
+        amqp="amqp://user:hidden@rabbit/",
+        redis="redis://:hidden@redis",
+        namespace="main",
+        types=None,
+        secret_file=None,
+        default_gateway="",
+        window=10,
+        username=None,
+        password_file=None,
+        trace=None,
+        trace_sample=1.0,
+        telemetry=False,
+    )
+    assert "hidden" not in " ".join(common.arguments())
+    write = (
+        "import os, sys, time; open(sys.argv[1], 'w').write(os.environ['TIDEGATE_RPC_AMQP']); time.sleep(600)"
+    )
+    told = tmp_path / "told"
+
+    async def scenario() -> None:
+        command = [sys.executable, "-c", write, str(told)]
+        scaler = Scaler(mqtt_options, Scale(), command, environment=common.environment())
+        running = asyncio.create_task(scaler.run())
+        await until(lambda: told.exists() and told.read_text() == common.amqp, "the variable")
+        running.cancel()
+        await asyncio.wait([running])
 
     run(scenario())
