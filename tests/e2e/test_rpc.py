@@ -133,6 +133,20 @@ def test_a_task_from_the_command_line_and_its_death(url: str, capsys: pytest.Cap
     assert said("dead", "replay", "t1")[2].startswith("error: no dead task 't1'")
 
 
+def test_what_cannot_be_read_is_not_said_to_be_replayed(url: str) -> None:
+    async def put_rubbish() -> None:
+        async with Client(url) as client:
+            await client.publish("tide/rpc/main/dead/tasks/rubbish", b"rubbish", qos=1, retain=True)
+
+    asyncio.run(put_rubbish())
+    for which in ("rubbish", "all"):
+        done = tidegate("--url", url, "dead", "replay", which)
+        assert done.returncode == ExitStatus.FAILURE and done.stdout.startswith("left: rubbish ?")
+        assert done.stderr.startswith("error: no dead task could be replayed\nhint: ")
+    assert tidegate("--url", url, "dead", "drop", "all").stdout.startswith("dropped: rubbish ?")
+    assert tidegate("--url", url, "dead").stdout == ""
+
+
 def test_what_is_wrong_is_said_in_one_line_with_a_hint(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -326,7 +326,11 @@ def autoscale(
             )
 
     async def work() -> int:
-        await Scaler(common.options(), scale, command, speed=cpu or 1.0, told=told).run()
+        environment = common.environment()
+        scaler = Scaler(
+            common.options(), scale, command, environment=environment, speed=cpu or 1.0, told=told
+        )
+        await scaler.run()
         return 0
 
     status = run(work())

@@ -72,9 +72,9 @@ class Common:
         return Several(*observers) if observers else None
 
     def arguments(self) -> list[str]:
-        """The same options for a process we start; the secret goes by its file or the environment."""
-        given: list[str] = ["--url", self.url, "--backend", self.backend, "--namespace", self.namespace]
-        given += ["--amqp", self.amqp, "--redis", self.redis, "--window", str(self.window)]
+        """The same options for a process we start; what may have a password in it goes by `environment`."""
+        given: list[str] = ["--backend", self.backend, "--namespace", self.namespace]
+        given += ["--window", str(self.window)]
         for name, value in (
             ("--types", self.types),
             ("--secret-file", self.secret_file),
@@ -87,6 +87,14 @@ class Common:
                 given += [name, str(value)]
         given += ["--trace-sample", str(self.trace_sample)]
         return [*given, "--telemetry"] if self.telemetry else given
+
+    def environment(self) -> dict[str, str]:
+        """Variables for a process we start: anybody on the machine may read command lines."""
+        return {
+            "TIDEGATE_URL": self.url,
+            "TIDEGATE_RPC_AMQP": self.amqp,
+            "TIDEGATE_RPC_REDIS": self.redis,
+        }
 
     def _secret(self) -> bytes:
         if self.secret_file is not None:

@@ -13,6 +13,8 @@ from tidegate.cli.rpc_options import Common, serve
 from tidegate.cli.status import ExitStatus
 
 if TYPE_CHECKING:
+    from tidegate.rpc import Dispatcher
+    from tidegate.rpc.messages import Task
     from tidegate.rpc.telemetry import Sink
 
 
@@ -127,16 +129,21 @@ def dead(
         async with Dispatcher(common.options()) as dispatcher:
             tasks = await dispatcher.dead()
             chosen = [task for task in tasks if task_id in ("", "all", task.id)]
-            for task in chosen:
-                if action == "replay":
-                    await dispatcher.replay(task.id, deadline=deadline)
-                elif action == "drop":
-                    await dispatcher.drop(task.id)
-                if action == "show":
-                    typer.echo(task.encode())
-                else:
-                    done = {"list": "", "replay": "replayed: ", "drop": "dropped: "}[action]
-                    typer.echo(f"{done}{task.id} {task.kind} after {task.attempt} attempts: {task.reason}")
+            done = await _deal(dispatcher, action, task_id, chosen, deadline)
+        for task in chosen:
+            if action == "show":
+                typer.echo(task.encode())
+                continue
+            word = ""
+            if action != "list":
+                word = {"replay": "replayed: ", "drop": "dropped: "}[action] if task.id in done else "left: "
+            typer.echo(f"{word}{task.id} {task.kind} after {task.attempt} attempts: {task.reason}")
+        if action in ("replay", "drop") and chosen and not done:
+            typer.echo(
+                f"error: no dead task could be {'replayed' if action == 'replay' else 'dropped'}", err=True
+            )
+            typer.echo("hint: what cannot be read can only be dropped", err=True)
+            return ExitStatus.FAILURE
         if task_id and not chosen:
             typer.echo(f"error: no dead task {task_id!r}", err=True)
             typer.echo("hint: `tidegate rpc dead list` names them", err=True)
@@ -144,6 +151,21 @@ def dead(
         return ExitStatus.OK
 
     raise typer.Exit(run(work()))
+
+
+async def _deal(
+    dispatcher: "Dispatcher", action: str, task_id: str, chosen: "list[Task]", deadline: float
+) -> set[str]:
+    """Replay or drop; gives the ids of those it was done to."""
+    if action == "replay" and task_id == "all":
+        return {task.id for task in await dispatcher.replay_all(deadline=deadline)}
+    if action == "drop" and task_id == "all":
+        return {task.id for task in await dispatcher.drop_all()}
+    if action == "replay":
+        return {task_id} if chosen and await dispatcher.replay(task_id, deadline=deadline) else set()
+    if action == "drop":
+        return {task_id} if chosen and await dispatcher.drop(task_id) else set()
+    return set()
 
 
 def trace(
@@ -176,7 +198,8 @@ def record(
         str, typer.Option(metavar="PATH", help="Lake for tables rpc and beacon, as `lake.path` of a broker.")
     ] = "",
     folder: Annotated[
-        Path | None, typer.Option("--to", metavar="DIR", help="Folder for rpc.jsonl and beacon.jsonl instead.")
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Folder for rpc.jsonl and beacon.jsonl instead."),
     ] = None,
 ) -> None:
     """Write a row for every call and every advertisement of parts that were started with --telemetry."""

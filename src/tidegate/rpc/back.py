@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -22,9 +22,9 @@ from tidegate.errors import TidegateError
 from tidegate.rpc.backends import make_queue, make_store
 from tidegate.rpc.budget import Budget
 from tidegate.rpc.bundler import Bundler
-from tidegate.rpc.errors import Malformed, Unavailable
+from tidegate.rpc.errors import Malformed, Refusal, Unavailable
 from tidegate.rpc.labels import SHELF_LABEL
-from tidegate.rpc.messages import Reply
+from tidegate.rpc.messages import Reply, is_text
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason
 from tidegate.rpc.protocols import Address, ReturnStore
@@ -108,11 +108,11 @@ class BackRouter:
         try:
             await self._tell.connect()
             await self._client.connect()
-            for topics, kind in self.types.topics:
+            for response, kinds in self.types.by_topic("response").items():
                 await self._client.subscribe(
-                    shared_filter(topics.response, self.options.namespace),
+                    shared_filter(response, self.options.namespace),
                     qos=1,
-                    callback=partial(self._on_message, kind),
+                    callback=partial(self._on_message, kinds),
                 )
         except TidegateError as error:
             raise Unavailable(f"the MQTT broker: {error}", hint=getattr(error, "hint", "")) from error
@@ -140,12 +140,13 @@ class BackRouter:
         forged = getattr(self._store, "forged", 0)
         return {**self.counters, "forged": forged} if forged else dict(self.counters)
 
-    async def _on_message(self, kind: DeviceType, message: Message) -> None:
+    async def _on_message(self, kinds: Sequence[DeviceType], message: Message) -> None:
         if self._budget is not None:
             await self._budget.wait()
         began = time.thread_time()
         try:
-            gateway = kind.topics.gateway(kind.topics.response, message.topic)
+            topics = kinds[0].topics
+            gateway = topics.gateway(topics.response, message.topic)
             via, _, single = (message.correlation_data or b"").decode(errors="replace").partition("|")
             rows = _read(message.payload)
         except Malformed as error:
@@ -156,13 +157,44 @@ class BackRouter:
         self.counters["taken"] += len(rows)
         done = _Countdown(len(rows), message.ack)
         for row in rows:
-            self._found.add(_parse(row, kind, single, gateway, done))
+            self._found.add(self._parse(row, kinds, single, gateway, done))
         if via:
             self._answered[via][gateway] += len(rows)
             if self._telling is None:
                 self._telling = asyncio.get_running_loop().call_later(_TELL_EVERY, self._tell_routers)
         if self._budget is not None:
             self._budget.spend(time.thread_time() - began)
+
+    def _parse(
+        self,
+        row: dict[str, Any],
+        kinds: Sequence[DeviceType],
+        single: str,
+        gateway: str,
+        done: Callable[[], None],
+    ) -> _Answer:
+        names = kinds[0].names  # the same for all that share a topic
+        device, is_ack = row.get(names.device), row.get(names.ack)
+        reason, data = row.get(names.reason, ""), row.get(names.data, {})
+        # Counted as an answer to nobody, so that the others of its message are not lost with it.
+        nobody = _Answer("", "?", False, "", {}, gateway, done)
+        if not isinstance(device, str) or not is_text(device) or not isinstance(is_ack, bool):
+            return nobody
+        # What cannot echo is found by its device, whatever else it says.
+        correlation = row.get(names.id, single) if self._can_echo(device, kinds) else ""
+        if not isinstance(correlation, str) or not is_text(correlation):
+            return nobody
+        if not isinstance(data, dict):
+            data = {}
+        return _Answer(device, correlation, is_ack, str(reason)[:200], data, gateway, done)
+
+    def _can_echo(self, device: str, kinds: Sequence[DeviceType]) -> bool:
+        if len(kinds) == 1:
+            return kinds[0].can_echo
+        try:
+            return self.types.of(device).can_echo
+        except Refusal:
+            return True
 
     async def _find(self, answers: list[_Answer]) -> None:
         addresses = await self._addresses([(each.device, each.correlation) for each in answers])
@@ -172,31 +204,34 @@ class BackRouter:
             if address is None:
                 self.counters["answers to nobody"] += 1
                 answer.done()
-                continue
-            reply = Reply(
-                correlation=address.correlation,
-                device=answer.device,
-                outcome=Outcome.ACK if answer.is_ack else Outcome.NACK,
-                reason=answer.reason or ("" if answer.is_ack else Reason.DEVICE),
-                gateway=answer.gateway,
-                data=answer.data,
-            )
-            self._returning.add(address.reply_to, reply, answer.done)
-            if self.observer is not None:
-                self.observer.on_hop(
-                    Hop(
-                        now,
-                        Step.BACK,
-                        "",
-                        answer.device,
-                        self.name,
-                        answer.gateway,
-                        reply.outcome,
-                        correlation=address.correlation,
-                    )
-                )
+            else:
+                self._hand_on(answer, address, now)
         if self._budget is not None:
             self._budget.spend(time.thread_time() - began)
+
+    def _hand_on(self, answer: _Answer, address: Address, now: float) -> None:
+        reply = Reply(
+            correlation=address.correlation,
+            device=answer.device,
+            outcome=Outcome.ACK if answer.is_ack else Outcome.NACK,
+            reason=answer.reason or ("" if answer.is_ack else Reason.DEVICE),
+            gateway=answer.gateway,
+            data=answer.data,
+        )
+        self._returning.add(address.reply_to, reply, answer.done)
+        if self.observer is not None:
+            self.observer.on_hop(
+                Hop(
+                    now,
+                    Step.BACK,
+                    "",
+                    answer.device,
+                    self.name,
+                    answer.gateway,
+                    reply.outcome,
+                    correlation=address.correlation,
+                )
+            )
 
     async def _addresses(self, keys: list[tuple[str, str]]) -> list[Address | None]:
         for _ in range(_TRIES):
@@ -206,6 +241,9 @@ class BackRouter:
                 self.counters["store away"] += 1
                 log.warning("return addresses cannot be read", extra={"error": str(error)})
                 await asyncio.sleep(_PAUSE)
+            except Exception:  # whatever it is: answers that are never done with stop those that follow
+                log.exception("return addresses cannot be read")
+                break
         return [None] * len(keys)
 
     def _tell_routers(self) -> None:
@@ -249,19 +287,3 @@ def _read(payload: bytes) -> list[Any]:
     if not all(isinstance(row, dict) for row in rows):
         raise Malformed("an answer that is no object")
     return rows
-
-
-def _parse(
-    row: dict[str, Any], kind: DeviceType, single: str, gateway: str, done: Callable[[], None]
-) -> _Answer:
-    names = kind.names
-    device, is_ack = row.get(names.device), row.get(names.ack)
-    # What cannot echo is found by its device, whatever else it says.
-    correlation = row.get(names.id, single) if kind.can_echo else ""
-    reason, data = row.get(names.reason, ""), row.get(names.data, {})
-    if not isinstance(device, str) or not isinstance(is_ack, bool) or not isinstance(correlation, str):
-        # Counted as an answer to nobody, so that the others of its message are not lost with it.
-        return _Answer("", "?", False, "", {}, gateway, done)
-    if not isinstance(data, dict):
-        data = {}
-    return _Answer(device, correlation, is_ack, str(reason)[:200], data, gateway, done)

@@ -25,7 +25,16 @@ from tidegate.rpc.deadline import GRACE, LONGEST
 from tidegate.rpc.errors import Full, Malformed, Refusal, RpcError, Unavailable
 from tidegate.rpc.fencing import TokenClock
 from tidegate.rpc.labels import SHELF_LABEL
-from tidegate.rpc.messages import PRIORITIES, Reply, Request, decode_replies, encode_requests
+from tidegate.rpc.messages import (
+    MAX_BUNDLE_BYTES,
+    PRIORITIES,
+    Reply,
+    Request,
+    decode_replies,
+    encode_requests,
+    is_text,
+    request_size,
+)
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import RETRYABLE, Outcome, Reason, Result
 from tidegate.rpc.protocols import ReturnStore, TaskQueue
@@ -53,12 +62,13 @@ class Call:
 class Ticket:
     """A call under way: await it for its result, cancel it, or ask whether it is done."""
 
-    def __init__(self, task: asyncio.Task[Result], key: str) -> None:
+    def __init__(self, task: asyncio.Task[Result], key: str, device: str) -> None:
         self._task = task
+        self._device = device
         self.key = key
 
     def __await__(self) -> Any:
-        return asyncio.shield(self._task).__await__()
+        return self._wait().__await__()
 
     @property
     def is_done(self) -> bool:
@@ -67,6 +77,19 @@ class Ticket:
     def cancel(self) -> None:
         """Nobody wants it any more; whoever awaits it gets REFUSED, cancelled. It may have been done already."""
         self._task.cancel()
+
+    async def _wait(self) -> Result:
+        try:
+            return await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if not self._task.cancelled() or (waiting is not None and waiting.cancelling()):
+                raise
+            return _cancelled(self._device, self.key)  # before it had begun
+
+
+def _cancelled(device: str, key: str) -> Result:
+    return Result(outcome=Outcome.REFUSED, device=device, reason=Reason.CANCELLED, request_id=key)
 
 
 class Backbone:
@@ -101,6 +124,7 @@ class Backbone:
             self.name, Signer(self.options.secret), secrets.randbits(48)
         )
         self._tokens = TokenClock()
+        self._max_open = max_open
         self._room = asyncio.Semaphore(max_open)
         self._out = {
             name: Bundler(
@@ -108,6 +132,8 @@ class Backbone:
                 limit=_BUNDLE,
                 at_once=self._queue.sends_at_once,
                 pause=self._queue.pause,
+                size=request_size,
+                max_size=MAX_BUNDLE_BYTES,
             )
             for name in PRIORITIES
         }
@@ -217,7 +243,8 @@ class Backbone:
         priority: str = "normal",
     ) -> Ticket:
         """Fire and track: the call goes on by itself. Raises `Full`."""
-        if self._room.locked():
+        # Tickets that have not begun yet have no place, but will want one.
+        if self._room.locked() or len(self._tickets) >= self._max_open:
             raise Full("as many calls are open as may be", hint="await call() instead, or raise max_open")
         key = secrets.token_hex(8)
         task = asyncio.get_running_loop().create_task(
@@ -225,7 +252,7 @@ class Backbone:
         )
         self._tickets.add(task)
         task.add_done_callback(self._tickets.discard)
-        return Ticket(task, key)
+        return Ticket(task, key, device)
 
     def statistics(self) -> dict[str, int]:
         """Outcomes and reasons so far, what is open, and replies that came for nobody."""
@@ -253,7 +280,7 @@ class Backbone:
         try:
             return await self.call(device, method, fields, deadline=deadline, priority=priority, key=key)
         except asyncio.CancelledError:
-            return Result(outcome=Outcome.REFUSED, device=device, reason=Reason.CANCELLED, request_id=key)
+            return _cancelled(device, key)
 
     async def _call(
         self,
@@ -270,6 +297,8 @@ class Backbone:
         if deadline <= now:
             return Result(outcome=Outcome.EXPIRED, device=device, request_id=key)
         try:
+            if not is_text(device) or not is_text(key):
+                raise Refusal(Reason.MALFORMED, "a device or key with half a character")
             kind = self.types.of(device)
             encoded = kind.encode(method, fields)
         except Refusal as refusal:
@@ -296,13 +325,15 @@ class Backbone:
             await self._room.acquire()  # without waiting
         try:
             if kind.can_echo:
-                return await self._attempts(request, priority, task)
+                return await self._attempts(request, priority, task, self.retry.silence)
             return await self._leased(request, priority, task)
         finally:
             self._room.release()
 
-    async def _attempts(self, request: Request, priority: str, task: str) -> Result:
-        """Send; again if a router refused it for a reason that may pass."""
+    async def _attempts(
+        self, request: Request, priority: str, task: str, silence: float | None = None
+    ) -> Result:
+        """Send; again if a router refused it for a reason that may pass, or nobody answers for `silence` seconds."""
         loop = asyncio.get_running_loop()
         while True:
             waiter: asyncio.Future[Reply] = loop.create_future()
@@ -314,13 +345,13 @@ class Backbone:
                 self._observe_call(request, task)
             self._out[priority].add(request)
             again = None
-            if self.retry.silence is not None:
-                again = loop.call_later(self.retry.silence, self._send_again, request, call, priority)
+            if silence is not None:
+                again = loop.call_later(silence, self._send_again, request, call, priority)
             try:
                 reply = await waiter
             except asyncio.CancelledError:
                 self._calls.close(call.correlation)
-                self._cancelled.add(request.key)
+                self._cancelled.add(call.correlation)
                 self.counters["cancelled"] += 1
                 raise
             finally:
@@ -367,6 +398,7 @@ class Backbone:
                 )
             await asyncio.sleep(delay)
         request.token = token
+        # Without repetition: two answers cannot be told apart, and the second would be taken for the next call's.
         result = await self._attempts(request, priority, task)
         if result.outcome is not Outcome.TIMEOUT:
             # After a timeout its answer may still come, and would be taken for the next call's: let the lease run out.
@@ -412,9 +444,10 @@ class Backbone:
 
         return send
 
-    async def _tell_cancelled(self, keys: list[str]) -> None:
+    async def _tell_cancelled(self, correlations: list[str]) -> None:
+        """By their correlations, not their keys: a repetition of the same call is wanted."""
         try:
-            await self._queue.announce("cancel", "\n".join(keys).encode())
+            await self._queue.announce("cancel", "\n".join(correlations).encode())
         except Unavailable:
             pass  # best effort: who is away has not sent it either
 

@@ -19,7 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class Bundler(Generic[T]):
-    """`send` gets at most `limit` things at a time and deals with its own faults. Who adds bounds what waits."""
+    """`send` gets at most `limit` things at a time and deals with its own faults. Who adds bounds what waits.
+
+    With `size`, a bundle has at most `max_size` in all; what is larger has one of its own.
+    """
 
     def __init__(
         self,
@@ -28,8 +31,12 @@ class Bundler(Generic[T]):
         limit: int,
         at_once: int = 4,
         pause: float = 0.0,
+        size: Callable[[T], int] | None = None,
+        max_size: int = 0,
     ) -> None:
         self._send = send
+        self._size = size
+        self._max_size = max_size
         self._limit = limit
         self._at_once = at_once
         self._pause = pause
@@ -78,11 +85,21 @@ class Bundler(Generic[T]):
                     loop.call_at(self._not_before, self._start)
                     return
                 self._not_before = now + self._pause
-            size = min(self._limit, len(self._waiting))
-            bundle = [self._waiting.popleft() for _ in range(size)]
-            task = loop.create_task(self._run(bundle))
+            task = loop.create_task(self._run(self._take()))
             self._tasks.add(task)
             task.add_done_callback(self._on_done)
+
+    def _take(self) -> list[T]:
+        """The next bundle."""
+        waiting = self._waiting
+        count = min(self._limit, len(waiting))
+        if self._size is None:
+            return [waiting.popleft() for _ in range(count)]
+        bundle = [waiting.popleft()]
+        left = self._max_size - self._size(bundle[0])
+        while len(bundle) < count and (left := left - self._size(waiting[0])) >= 0:
+            bundle.append(waiting.popleft())
+        return bundle
 
     async def _run(self, bundle: list[T]) -> None:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2s
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from hmac import compare_digest
 from typing import Generic, TypeVar
 
@@ -19,6 +19,7 @@ from tidegate.rpc.fencing import Recent
 T = TypeVar("T")
 
 _TAG_BYTES = 6
+_SPARE = 1000  # deadlines of calls that have ended, kept besides as many as are open
 _REMEMBERED = 10_000
 """Finished calls that a reply may still come for; older ones are counted as unknown."""
 
@@ -86,6 +87,10 @@ class Calls(Generic[T]):
         call = Open(self._signer.sign(self.caller, self._next), device, deadline, what)
         self._open[call.correlation] = call
         heappush(self._deadlines, (deadline, call.correlation))
+        if len(self._deadlines) > 2 * len(self._open) + _SPARE:
+            # Most calls end long before their deadlines.
+            self._deadlines = [(each.deadline, name) for name, each in self._open.items()]
+            heapify(self._deadlines)
         return call
 
     def match(self, correlation: str, device: str) -> Open[T] | None:

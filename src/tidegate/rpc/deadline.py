@@ -24,7 +24,3 @@ def message_expiry(deadline: float, now: float) -> int:
 def time_to_live(deadline: float, now: float) -> float:
     """Seconds a return address is kept."""
     return max(0.0, deadline - now) + GRACE
-
-
-def is_over(deadline: float, now: float) -> bool:
-    return now >= deadline

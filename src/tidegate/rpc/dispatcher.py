@@ -14,13 +14,12 @@ from tidegate.rpc.backends import make_queue
 from tidegate.rpc.correlation import Calls, Signer
 from tidegate.rpc.deadline import LONGEST
 from tidegate.rpc.errors import Malformed, RpcError, Unavailable
-from tidegate.rpc.messages import PRIORITIES, Reply, Task, decode_replies, decode_task
+from tidegate.rpc.messages import PRIORITIES, UNREADABLE, Reply, Task, decode_replies, decode_task
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome
 from tidegate.rpc.telemetry import Hop, Observer, Step
 from tidegate.rpc.worker import TASKS
 
-UNREADABLE = "?"
 _PAUSE = 0.2  # seconds between two tries to put a task
 
 
@@ -152,25 +151,44 @@ class Dispatcher:
 
         It is put before it is taken out: killed in between, it runs twice, which devices bear, and is not lost.
         """
-        is_found = False
-        for letter_id, task in await self._letters():
-            if task.id == task_id and task.kind != UNREADABLE:
-                if not is_found:
-                    now = time.time()
-                    again = replace(task, attempt=1, not_before=0.0, deadline=now + deadline, reason="")
-                    await self._queue.put(f"{TASKS}.{task.priority}", again.encode(), deadline=None)
-                    is_found = True
-                await self._queue.exhume(TASKS, letter_id)
-        return is_found
+        return bool(await self._replay(task_id, deadline))
+
+    async def replay_all(self, *, deadline: float = 180.0) -> list[Task]:
+        """As `replay`, all that can be; gives them as they were."""
+        return await self._replay(None, deadline)
 
     async def drop(self, task_id: str) -> bool:
         """Forget a dead task; whether it was there."""
-        dropped = [
-            await self._queue.exhume(TASKS, letter_id)
-            for letter_id, task in await self._letters()
-            if task.id == task_id
-        ]
-        return any(dropped)
+        return bool(await self._drop(task_id))
+
+    async def drop_all(self) -> list[Task]:
+        """Forget all of them; gives them as they were."""
+        return await self._drop(None)
+
+    async def _replay(self, task_id: str | None, deadline: float) -> list[Task]:
+        """One of them, or all."""
+        replayed: dict[str, Task] = {}
+        letter_ids = []
+        for letter_id, task in await self._letters():
+            if task.kind == UNREADABLE or task_id not in (None, task.id):
+                continue
+            letter_ids.append(letter_id)
+            if task.id not in replayed:
+                replayed[task.id] = task
+                now = time.time()
+                again = replace(task, attempt=1, not_before=0.0, deadline=now + deadline, reason="")
+                await self._queue.put(f"{TASKS}.{task.priority}", again.encode(), deadline=None)
+        if letter_ids:
+            await self._queue.exhume(TASKS, letter_ids)
+        return list(replayed.values())
+
+    async def _drop(self, task_id: str | None) -> list[Task]:
+        letters = await self._letters()
+        chosen = {letter_id: task for letter_id, task in letters if task_id in (None, task.id)}
+        if not chosen:
+            return []
+        dropped = await self._queue.exhume(TASKS, chosen)
+        return [task for letter_id, task in chosen.items() if letter_id in dropped]
 
     async def _letters(self) -> list[tuple[str, Task]]:
         """Dead letters by their own names; what cannot be read is a task of the kind `UNREADABLE`, of that name."""

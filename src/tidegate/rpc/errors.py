@@ -21,6 +21,10 @@ class Unavailable(RpcError):
     """The queue or the store cannot be reached, or nobody serves the queue. What was asked for was not done."""
 
 
+class Impossible(Unavailable):
+    """It will not be done however often it is tried: too large, or not allowed."""
+
+
 class Full(RpcError):
     """As many calls are open as may be, and the caller did not want to wait."""
 

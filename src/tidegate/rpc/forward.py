@@ -12,26 +12,26 @@ import json
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tidegate.client import Message
 from tidegate.errors import TidegateError
 from tidegate.rpc.backbone import ROUTING
 from tidegate.rpc.backends import make_queue, make_store
 from tidegate.rpc.budget import Budget
-from tidegate.rpc.deadline import message_expiry, time_to_live
+from tidegate.rpc.deadline import LONGEST, message_expiry, time_to_live
 from tidegate.rpc.errors import Malformed, Refusal, Unavailable
 from tidegate.rpc.fencing import Recent
 from tidegate.rpc.inflight import Windows
 from tidegate.rpc.labels import SHELF_LABEL
-from tidegate.rpc.messages import PRIORITIES, Reply, Request, decode_requests
+from tidegate.rpc.messages import MAX_BUNDLE_BYTES, PRIORITIES, Reply, Request, decode_requests
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason
-from tidegate.rpc.protocols import Consumer, Delivery, Entry, Letter, ReturnStore
+from tidegate.rpc.protocols import Consumer, Delivery, Entry, ReturnStore
 from tidegate.rpc.returning import Returning
-from tidegate.rpc.schema import DeviceType, Types
+from tidegate.rpc.schema import DeviceType, Names, Types
 from tidegate.rpc.stats import Meter
 from tidegate.rpc.telemetry import Hop, Observer, Step
 
@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 PREFETCH = 256  # bundles a router may hold
 _BATCH = 64  # bundles taken together: one round trip to the store for all of them
 _AT_ONCE = 4  # batches under way: while one waits for PUBACKs, the next is read
+_FURTHEST = 2.0 * LONGEST  # seconds to a deadline: clocks differ, but not by a day
+
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class ForwardRouter:
@@ -149,18 +152,26 @@ class ForwardRouter:
             try:
                 requests += decode_requests(delivery.body)
             except Malformed as error:
-                await self._bury(delivery, error)
+                self.counters["malformed"] += 1
+                log.warning("a bundle of requests is malformed", extra={"error": str(error)})
         now = time.time()
         self.counters["taken"] += len(requests)
         for request in requests:
             self.meter.arrived(now - request.sent)
             if self.observer is not None:
                 self._observe(Step.FORWARD, request, now)
+        kept = self._sort_out(requests, now)
         try:
-            await self._send_all(self._sort_out(requests, now), now, began)
-        except Unavailable as error:
-            log.warning("requests could not be sent", extra={"error": str(error)})
-            for request in requests:
+            await self._send_all(kept, now, began)
+        except (
+            Exception
+        ) as error:  # whatever it is: what is never acknowledged stops its consumer, then the next
+            log.warning(
+                "requests could not be sent",
+                exc_info=not isinstance(error, Unavailable),
+                extra={"error": str(error)},
+            )
+            for request, _ in kept:
                 self._refuse(request, Reason.UNAVAILABLE)
         for delivery in deliveries:
             delivery.ack()
@@ -169,11 +180,14 @@ class ForwardRouter:
         """Those that can be sent; the others are answered."""
         kept = []
         for request in requests:
-            if request.key in self._cancelled:
+            if request.correlation in self._cancelled:
                 self._refuse(request, Reason.CANCELLED)
                 continue
             if request.deadline <= now:
                 self._answer(request, Outcome.EXPIRED, "")
+                continue
+            if request.deadline > now + _FURTHEST:
+                self._refuse(request, Reason.MALFORMED)
                 continue
             try:
                 kind = self.types.named(request.type)
@@ -205,8 +219,7 @@ class ForwardRouter:
         sends = []
         for (gateway, name), requests in by_target.items():
             kind = self.types.named(name)
-            for start in range(0, len(requests), kind.bundle):
-                sends.append(self._publish(gateway, kind, requests[start : start + kind.bundle]))
+            sends += [self._publish(gateway, kind, *each) for each in _messages(requests, kind)]
         if self._budget is not None:
             self._budget.spend(time.thread_time() - began)
         if len(sends) == 1:
@@ -219,10 +232,10 @@ class ForwardRouter:
             request.device, request.correlation, request.reply_to, time_to_live(request.deadline, now)
         )
 
-    async def _publish(self, gateway: str, kind: DeviceType, requests: list[Request]) -> None:
+    async def _publish(
+        self, gateway: str, kind: DeviceType, requests: list[Request], texts: list[str]
+    ) -> None:
         began = time.thread_time()
-        names = kind.names
-        objects = [_encode(request, kind, names) for request in requests]
         via = self.name
         if kind.bundle == 1:
             # A gateway that takes one at a time may know no more than MQTT 5: its answer echoes this.
@@ -230,7 +243,7 @@ class ForwardRouter:
         topic = self._topics.get((gateway, kind.name))
         if topic is None:
             topic = self._topics[gateway, kind.name] = kind.topics.action.format(gateway=gateway)
-        body = json.dumps(objects if kind.bundle > 1 else objects[0], separators=(",", ":"))
+        body = f"[{','.join(texts)}]" if kind.bundle > 1 else texts[0]
         deadline = max(request.deadline for request in requests)
         sending = self._client.publish(
             topic,
@@ -259,14 +272,6 @@ class ForwardRouter:
             for request in requests:
                 self._observe(Step.PUBLISHED, request, now, gateway)
 
-    async def _bury(self, delivery: Delivery, error: Malformed) -> None:
-        self.counters["malformed"] += 1
-        log.warning("a bundle of requests is malformed", extra={"error": str(error)})
-        try:
-            await self._queue.bury(ROUTING, Letter(new_name("bundle"), delivery.body))
-        except Unavailable:
-            log.warning("it could not be buried either")
-
     def _refuse(self, request: Request, reason: str) -> None:
         self._answer(request, Outcome.REFUSED, reason)
 
@@ -284,8 +289,8 @@ class ForwardRouter:
             self.counters["malformed"] += 1
 
     def _on_cancel(self, body: bytes) -> None:
-        for key in body.decode(errors="replace").split("\n"):
-            self._cancelled.put(key, True)
+        for correlation in body.decode(errors="replace").split("\n"):
+            self._cancelled.put(correlation, True)
 
     def _observe(self, step: Step, request: Request, now: float, gateway: str = "") -> None:
         assert self.observer is not None
@@ -294,7 +299,21 @@ class ForwardRouter:
         )
 
 
-def _encode(request: Request, kind: DeviceType, names: Any) -> dict[str, Any]:
+def _messages(requests: list[Request], kind: DeviceType) -> Iterator[tuple[list[Request], list[str]]]:
+    """Requests for one gateway, as many together as may be, with their texts."""
+    start, size = 0, 0
+    texts: list[str] = []
+    for place, request in enumerate(requests):
+        text = _encode(request, kind, kind.names)
+        if texts and (len(texts) == kind.bundle or size + len(text) > MAX_BUNDLE_BYTES):
+            yield requests[start:place], texts
+            start, size, texts = place, 0, []
+        texts.append(text)
+        size += len(text)
+    yield requests[start:], texts
+
+
+def _encode(request: Request, kind: DeviceType, names: Names) -> str:
     """A request as its gateways know it."""
     content = {
         names.device: request.device,
@@ -306,4 +325,4 @@ def _encode(request: Request, kind: DeviceType, names: Any) -> dict[str, Any]:
         names.deadline: request.deadline,
     }
     content.pop("", None)
-    return content
+    return _dumps(content)

@@ -1,8 +1,8 @@
 """The gateway emulator: many gateways with many devices, which take time, lose messages, say no, and move about.
 
 Each gateway has its own connection and will, as real ones have. It obeys a request once, whatever its number of
-deliveries: a repetition of one of the last keys is answered from memory, and each device remembers the last token it
-obeyed. With `state`, what devices remember is in a file, since devices outlive the gateway's process.
+deliveries: a repetition of one of the last keys it obeyed is answered from memory, and each device remembers the last
+token it obeyed. With `state`, what devices remember is in a file, since devices outlive the gateway's process.
 """
 
 from __future__ import annotations
@@ -187,8 +187,6 @@ class Gateway:
             answer = dict(known)
         else:
             answer = self._obey(device, key, token if isinstance(token, int) else 0, row)
-            if key:
-                self._known.put(key, answer)
         if names.id in row and self.kind.can_echo:
             answer[names.id] = row[names.id]
         if self.observer is not None:
@@ -223,6 +221,9 @@ class Gateway:
         if self.behaviour.tells_key:
             answer[names.data] = {"key": key}
         answer.pop("", None)
+        if key and reason in ("", Reason.SUPERSEDED):
+            # What was not done may be asked for again, and be done then.
+            self._known.put(key, answer)
         return answer
 
     def _effect(self, device: str, token: int, key: str) -> None:

@@ -45,21 +45,5 @@ class Windows:
         for _ in range(count):
             heappop(deadlines)
 
-    def forget(self, gateway: str) -> None:
-        """It was lost, and so is what it had."""
-        self._open.pop(gateway, None)
-
-    def expire(self, now: float) -> int:
-        """Forget what can not be answered in time any more; gives how many."""
-        forgotten = 0
-        for gateway in list(self._open):
-            deadlines = self._open[gateway]
-            while deadlines and deadlines[0] <= now:
-                heappop(deadlines)
-                forgotten += 1
-            if not deadlines:
-                del self._open[gateway]
-        return forgotten
-
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))

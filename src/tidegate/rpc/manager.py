@@ -9,14 +9,16 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
+from math import isfinite
 from types import TracebackType
 from typing import Self
 
 from tidegate.client import Message
 from tidegate.errors import TidegateError
 from tidegate.rpc.backends import make_store
-from tidegate.rpc.errors import RpcError, Unavailable
+from tidegate.rpc.errors import Refusal, RpcError, Unavailable
 from tidegate.rpc.labels import SHELF_LABEL
+from tidegate.rpc.messages import is_text
 from tidegate.rpc.options import Options
 from tidegate.rpc.routes import RULES, RouteRule
 from tidegate.rpc.schema import DeviceType, Types
@@ -25,6 +27,8 @@ from tidegate.rpc.telemetry import Beacon, Observer
 log = logging.getLogger(__name__)
 
 _LAST_WRITE = 2.0  # seconds for what is left when it is stopped
+_WEAKEST = -200.0  # dBm
+_LONG_AGO = 86_400.0  # what is stored says nothing about when it was heard
 _WRITE_EVERY = 0.25  # changes gather this long: a gateway that dies moves thousands of devices
 
 
@@ -64,16 +68,17 @@ class RouteManager:
 
     async def open(self) -> None:
         await self._store.open()
+        # Known before the wills come: devices of a gateway that was lost meanwhile must leave it.
+        for device, gateway in (await self._store.routes()).items():
+            self.rule.heard(device, gateway, _WEAKEST, time.monotonic() - _LONG_AGO)
         try:
             await self._client.connect()
-            for topics, kind in self.types.topics:
-                for template, callback in (
-                    (topics.beacon, self._on_beacon),
-                    (topics.status, self._on_status),
-                ):
-                    await self._client.subscribe(
-                        template.format(gateway="+"), qos=1, callback=partial(callback, kind)
-                    )
+            for beacon, kinds in self.types.by_topic("beacon").items():
+                on_beacon = partial(self._on_beacon, kinds[0])
+                await self._client.subscribe(beacon.format(gateway="+"), qos=1, callback=on_beacon)
+            for status, kinds in self.types.by_topic("status").items():
+                on_status = partial(self._on_status, kinds[0])
+                await self._client.subscribe(status.format(gateway="+"), qos=1, callback=on_status)
         except TidegateError as error:
             raise Unavailable(f"the MQTT broker: {error}", hint=getattr(error, "hint", "")) from error
         self._writer = asyncio.get_running_loop().create_task(self._write())
@@ -91,20 +96,33 @@ class RouteManager:
         await self._store.close()
 
     async def wait_closed(self) -> None:
-        await self._client.wait_closed()
+        """Until the connection or the writer ends."""
+        assert self._writer is not None
+        closing = asyncio.ensure_future(self._client.wait_closed())
+        try:
+            await asyncio.wait([closing, self._writer], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+        for each in (closing, self._writer):
+            if each.done() and not each.cancelled():
+                each.result()
 
     def statistics(self) -> dict[str, int]:
         return dict(self.counters)
 
     def _on_beacon(self, kind: DeviceType, message: Message) -> None:
-        gateway = kind.topics.gateway(kind.topics.beacon, message.topic)
+        beacon = kind.topics.beacon
+        gateway = kind.topics.gateway(beacon, message.topic)
         try:
             heard = [(str(device), float(rssi)) for device, rssi in message.json()]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             self.counters["malformed"] += 1
             return
         now = time.monotonic()
         for device, rssi in heard:
+            if not isfinite(rssi) or not self._is_known(device, beacon):
+                self.counters["beacons of strangers"] += 1
+                continue
             self.counters["beacons"] += 1
             route = self.rule.heard(device, gateway, rssi, now)
             if route is not None:
@@ -116,11 +134,18 @@ class RouteManager:
                     Beacon(time.time(), device, gateway, rssi, current, route is not None)
                 )
 
+    def _is_known(self, device: str, beacon: str) -> bool:
+        """Whether it is a device of a type that is heard there: others would fill the routes."""
+        try:
+            return is_text(device) and self.types.of(device).topics.beacon == beacon
+        except Refusal:
+            return False
+
     def _on_status(self, kind: DeviceType, message: Message) -> None:
         gateway = kind.topics.gateway(kind.topics.status, message.topic)
         try:
             state = json.loads(message.payload or b"{}").get("state")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             self.counters["malformed"] += 1
             return
         if state == "lost":
@@ -134,11 +159,13 @@ class RouteManager:
     async def _write(self) -> None:
         while True:
             await asyncio.sleep(_WRITE_EVERY)
-            self._change(self.rule.expire(time.monotonic()))
             try:
+                self._change(self.rule.expire(time.monotonic()))
                 await self._flush()
             except Unavailable as error:
                 log.warning("routes could not be written", extra={"error": str(error)})
+            except Exception:  # without a writer routes would stay as they are, and nobody would know
+                log.exception("routes could not be written")
 
     async def _flush(self) -> None:
         changes, self._changes = self._changes, {}

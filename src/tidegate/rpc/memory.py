@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+
+_SPARE = 1000  # ends of values that were taken, kept besides as many as are here
 
 
 class Memory:
@@ -27,6 +29,10 @@ class Memory:
             self.forgotten += 1
         self._values[key] = (value, now + seconds)
         heappush(self._ends, (now + seconds, key))
+        if len(self._ends) > 2 * len(self._values) + _SPARE:
+            # Most values are taken long before their ends.
+            self._ends = [(end, name) for name, (_, end) in self._values.items()]
+            heapify(self._ends)
 
     def take(self, key: str, now: float) -> str | None:
         """The value, once."""

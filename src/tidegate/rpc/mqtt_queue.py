@@ -11,21 +11,23 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
 from tidegate.client import Client, Message
 from tidegate.errors import TidegateError
 from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.errors import PacketTooLarge
 from tidegate.rpc.deadline import message_expiry
-from tidegate.rpc.errors import Unavailable
+from tidegate.rpc.errors import Impossible, Unavailable
 from tidegate.rpc.options import Options, new_name
 from tidegate.rpc.protocols import Delivery, Letter, Take
 
 T = TypeVar("T")
 
 _LONGEST_WAIT = 10.0
+_FINAL = (ReasonCode.NOT_AUTHORIZED, ReasonCode.PACKET_TOO_LARGE, ReasonCode.TOPIC_NAME_INVALID)
 
 
 class MqttConsumer:
@@ -120,32 +122,32 @@ class MqttQueue:
 
     async def dead(self, queue: str) -> list[Letter]:
         root = f"{self._root}/dead/{queue}/"
-        letters = []
-        async for message in self._retained(root):
-            letters.append(Letter(message.topic.removeprefix(root), message.payload))
-        return letters
+        messages = await _reach(self._retained(root))
+        return [Letter(message.topic.removeprefix(root), message.payload) for message in messages]
 
-    async def exhume(self, queue: str, letter_id: str) -> bool:
-        if letter_id not in {letter.id for letter in await self.dead(queue)}:
-            return False
-        topic = f"{self._root}/dead/{queue}/{letter_id}"
-        await _reach(self._client.publish(topic, b"", qos=1, retain=True))
-        return True
+    async def exhume(self, queue: str, letter_ids: Collection[str]) -> set[str]:
+        found = {letter.id for letter in await self.dead(queue)} & set(letter_ids)
+        for letter_id in found:
+            topic = f"{self._root}/dead/{queue}/{letter_id}"
+            await _reach(self._client.publish(topic, b"", qos=1, retain=True))
+        return found
 
     async def backlog(self, queue: str) -> int | None:
         return None  # MQTT has no question for it; routers report how long what they got has waited
 
-    async def _retained(self, root: str) -> AsyncIterator[Message]:
+    async def _retained(self, root: str) -> list[Message]:
         """Retained messages below `root`, which ends with a slash; they come before what is published afterwards."""
         end = f"{root}end-{secrets.token_hex(4)}"
+        found: list[Message] = []
         async with asyncio.timeout(_LONGEST_WAIT):
             async with self._client.subscribed(f"{root}+", qos=1) as messages:
                 await self._client.publish(end, b"", qos=1)
                 async for message in messages:
                     if message.topic == end:
-                        return
+                        break
                     if message.retain:
-                        yield message
+                        found.append(message)
+        return found
 
     async def _subscribe(self, topic: str, qos: int, callback: Callable[[Message], None]) -> None:
         await _reach(self._client.subscribe(topic, qos=qos, callback=callback))
@@ -169,5 +171,11 @@ async def _reach(work: Awaitable[T]) -> T:
     """The broker's faults as this room's error."""
     try:
         return await work
+    except TimeoutError as error:
+        raise Unavailable(
+            f"the MQTT broker: {error or 'no answer in time'}", hint="check that it runs"
+        ) from error
     except TidegateError as error:
-        raise Unavailable(f"the MQTT broker: {error}", hint=getattr(error, "hint", "")) from error
+        is_final = isinstance(error, PacketTooLarge) or getattr(error, "reason_code", None) in _FINAL
+        kind = Impossible if is_final else Unavailable
+        raise kind(f"the MQTT broker: {error}", hint=getattr(error, "hint", "")) from error

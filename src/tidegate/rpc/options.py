@@ -33,7 +33,7 @@ class Options:
     - `default_gateway`: for devices that have no route, as in the thesis's experiments; empty: refuse them.
     - `window`: unanswered requests one forward router may have at one gateway.
     - `session`: seconds the broker keeps what it owes to a part that vanished.
-    - `queue_type`: of RabbitMQ queues for tasks and dead letters: "quorum" or "classic" (both are durable).
+    - `queue_type`: of RabbitMQ queues for tasks: "quorum" or "classic" (both are durable).
     - `mqtt`: further options of every MQTT connection: user name, password, TLS.
     """
 

@@ -7,7 +7,7 @@ another consumer. What cannot be reached raises `Unavailable`, and was not done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -75,8 +75,8 @@ class TaskQueue(Protocol):
     async def dead(self, queue: str) -> list[Letter]:
         """All dead letters of a queue, left where they are."""
 
-    async def exhume(self, queue: str, letter_id: str) -> bool:
-        """Take one out; whether it was there."""
+    async def exhume(self, queue: str, letter_ids: Collection[str]) -> set[str]:
+        """Take some out, looking through all of them once; those that were there."""
 
     async def backlog(self, queue: str) -> int | None:
         """Messages that wait in it; None if the backend cannot tell."""

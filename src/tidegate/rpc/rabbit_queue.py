@@ -12,15 +12,16 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustChannel, AbstractRobustConnection
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, PublishError
+from aiormq.exceptions import ChannelAccessRefused
 
-from tidegate.rpc.errors import Unavailable
+from tidegate.rpc.errors import Impossible, Unavailable
 from tidegate.rpc.options import Options
 from tidegate.rpc.protocols import Delivery, Letter, Take
 
@@ -75,13 +76,15 @@ class RabbitConsumer:
             self._acking = asyncio.get_running_loop().create_task(self._send_acks())
 
     async def _send_acks(self) -> None:
-        while self._acks:
-            message = self._acks.pop(0)
-            try:
-                await message.ack()
-            except (AMQPError, OSError, ChannelInvalidStateError):
-                pass  # its channel is gone: RabbitMQ delivers it again
-        self._acking = None
+        try:
+            while self._acks:
+                message = self._acks.pop(0)
+                try:
+                    await _reach(message.ack())
+                except Exception:  # its channel is gone: RabbitMQ delivers it again
+                    log.debug("not acknowledged", exc_info=True)
+        finally:
+            self._acking = None
 
 
 class RabbitQueue:
@@ -180,10 +183,11 @@ class RabbitQueue:
             raise Unavailable("the queue of dead letters is gone", hint="try again")
 
     async def dead(self, queue: str) -> list[Letter]:
-        return await self._search(queue, None)
+        return await self._search(queue, ())
 
-    async def exhume(self, queue: str, letter_id: str) -> bool:
-        return bool(await self._search(queue, letter_id))
+    async def exhume(self, queue: str, letter_ids: Collection[str]) -> set[str]:
+        wanted = set(letter_ids)
+        return {letter.id for letter in await self._search(queue, wanted)} & wanted
 
     async def backlog(self, queue: str) -> int | None:
         channel = await self._channel(publisher_confirms=False)
@@ -195,8 +199,8 @@ class RabbitQueue:
         finally:
             await _quietly(channel.close())
 
-    async def _search(self, queue: str, letter_id: str | None) -> list[Letter]:
-        """Look through the dead letters and leave them, but take out the one with this id."""
+    async def _search(self, queue: str, taken: Collection[str]) -> list[Letter]:
+        """Look through the dead letters and leave them, but take out those with these ids."""
         name = f"dead.{queue}"
         channel = await self._channel(publisher_confirms=False)
         try:
@@ -206,11 +210,9 @@ class RabbitQueue:
             letters = []
             while (message := await _reach(declared.get(fail=False))) is not None:
                 letter = Letter(message.message_id or "", message.body)
-                if letter_id is None:
-                    letters.append(letter)
-                elif letter.id == letter_id:
+                letters.append(letter)
+                if letter.id in taken:
                     await _reach(message.ack())
-                    return [letter]
             return letters
         finally:
             # What was got and not acknowledged goes back to its place.
@@ -234,7 +236,8 @@ class RabbitQueue:
             self._declared.add(queue)
 
     def _arguments(self, queue: str) -> dict[str, Any]:
-        if queue.startswith("routing."):
+        # Looking at dead letters gives all of them back, which quorum queues allow a number of times only.
+        if queue.startswith(("routing.", "dead.")):
             return {"x-queue-type": "classic"}
         arguments: dict[str, Any] = {"x-queue-type": self._options.queue_type}
         if queue.startswith("tasks."):
@@ -280,8 +283,15 @@ async def _reach(work: Awaitable[T], *passed: type[Exception]) -> T:
             return await work
     except passed:
         raise
+    except ChannelAccessRefused as error:
+        raise Impossible(f"RabbitMQ: {error}", hint="check what this user may do") from error
     except (AMQPError, OSError, TimeoutError, ChannelInvalidStateError) as error:
         raise Unavailable(f"RabbitMQ: {error or type(error).__name__}", hint="check that it runs") from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # A connection that ends is sometimes told by no class of its own.
+        raise Unavailable(f"RabbitMQ: {error or 'unknown'}", hint="check that it runs") from error
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -167,6 +167,8 @@ class Joiner:
         return row
 
     def _keep(self, where: OrderedDict[str, list[Hop]], name: str, hop: Hop) -> None:
+        if not name:
+            return  # it belongs to no call
         where.setdefault(name, []).append(hop)
         while len(where) > self._size:
             where.popitem(last=False)

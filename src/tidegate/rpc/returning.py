@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,9 +12,11 @@ from typing import NamedTuple
 
 from tidegate.rpc.bundler import Bundler
 from tidegate.rpc.deadline import GRACE
-from tidegate.rpc.errors import Unavailable
-from tidegate.rpc.messages import Reply, encode_replies
+from tidegate.rpc.errors import Impossible, Unavailable
+from tidegate.rpc.messages import MAX_BUNDLE_BYTES, Reply, encode_replies, reply_size
 from tidegate.rpc.protocols import TaskQueue
+
+log = logging.getLogger(__name__)
 
 _BUNDLE = 128
 _TRIES = 25
@@ -23,6 +26,10 @@ _PAUSE = 0.2  # seconds between two tries: 5 s in all, as long as a broker or Ra
 class _Item(NamedTuple):
     reply: Reply
     done: Callable[[], None] | None
+
+
+def _size(item: _Item) -> int:
+    return reply_size(item.reply)
 
 
 class Returning:
@@ -44,6 +51,8 @@ class Returning:
                 limit=_BUNDLE,
                 at_once=self._queue.sends_at_once,
                 pause=self._queue.pause,
+                size=_size,
+                max_size=MAX_BUNDLE_BYTES,
             )
         bundler.add(_Item(reply, done))
 
@@ -62,16 +71,25 @@ class Returning:
             await bundler.close()
 
     async def _send(self, address: str, items: list[_Item]) -> None:
-        body = encode_replies(item.reply for item in items)
-        outcome = "replies undelivered"
-        for _ in range(_TRIES):
-            try:
-                is_there = await self._queue.reply(address, body, deadline=time.time() + GRACE)
-                outcome = "replies" if is_there else "replies to nobody"
-                break
-            except Unavailable:
-                await asyncio.sleep(_PAUSE)
+        try:
+            outcome = await self._deliver(address, encode_replies(item.reply for item in items))
+        except Exception:  # whatever it is: what waits for these to be done must not wait for ever
+            log.exception("replies could not be sent")
+            outcome = "replies undelivered"
         self._counters[outcome] += len(items)
         for item in items:
             if item.done is not None:
                 item.done()
+
+    async def _deliver(self, address: str, body: bytes) -> str:
+        """What became of them, as it is counted."""
+        for _ in range(_TRIES):
+            try:
+                is_there = await self._queue.reply(address, body, deadline=time.time() + GRACE)
+                return "replies" if is_there else "replies to nobody"
+            except Impossible as error:
+                log.warning("replies that nobody can be sent", extra={"error": str(error)})
+                break
+            except Unavailable:
+                await asyncio.sleep(_PAUSE)
+        return "replies undelivered"

@@ -6,10 +6,11 @@ import asyncio
 import ctypes
 import json
 import logging
+import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.rpc.autoscale import Autoscaler, Sample, Scale
@@ -17,13 +18,14 @@ from tidegate.rpc.backbone import ROUTING
 from tidegate.rpc.backends import make_queue
 from tidegate.rpc.errors import RpcError, Unavailable
 from tidegate.rpc.messages import PRIORITIES
-from tidegate.rpc.options import BackendName, Options
+from tidegate.rpc.options import BackendName, Options, new_name
 
 log = logging.getLogger(__name__)
 
 STATS = "stats"
 _STOP_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+_MOST = 1e9  # of anything in one report
 _SMOOTHING = 0.3  # weight of the latest second in the cost of a request
 
 
@@ -36,8 +38,8 @@ class _Report:
 
 
 class Scaler:
-    """Runs `command` as many times as there should be routers, each with the share `speed` of a processor. `told` gets
-    every decision, for people."""
+    """Runs `command` as many times as there should be routers, each with the share `speed` of a processor and the
+    variables of `environment` besides our own. `told` gets every decision, for people."""
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Scaler:
         scale: Scale,
         command: Sequence[str],
         *,
+        environment: Mapping[str, str] | None = None,
         speed: float = 1.0,
         every: float = 1.0,
         told: Callable[[Sample, int], None] | None = None,
@@ -57,9 +60,11 @@ class Scaler:
         self._autoscaler = Autoscaler(scale)
         self._speed = speed
         self._command = list(command)
+        self._environment = dict(environment or {})
         self._every = every
         self._told = told
-        self._queue = make_queue(options, "scaler")
+        # One on each machine: a name of its own, or the second would take the first one's connection.
+        self._queue = make_queue(options, new_name("scaler"))
         self._processes: list[asyncio.subprocess.Process] = []
         self._report = _Report()
         self._cost = 0.0005  # seconds; until something was measured
@@ -82,15 +87,22 @@ class Scaler:
                 await asyncio.sleep(self._every)
                 now = time.monotonic()
                 self.replica_seconds += self.replicas * (now - before)
-                sample = await self._sample(now, now - before)
+                try:
+                    await self._decide(now, now - before)
+                except Exception:  # routers that run are worth more than a decision
+                    self.counters["failed"] += 1
+                    log.exception("nothing could be decided")
                 before = now
-                wanted = self._autoscaler.decide(sample)
-                if self._told is not None:
-                    self._told(sample, wanted)
-                await self._set(wanted)
         finally:
             await self._set(0)
             await self._queue.close()
+
+    async def _decide(self, now: float, seconds: float) -> None:
+        sample = await self._sample(now, seconds)
+        wanted = self._autoscaler.decide(sample)
+        if self._told is not None:
+            self._told(sample, wanted)
+        await self._set(wanted)
 
     async def _sample(self, now: float, seconds: float) -> Sample:
         report, self._report = self._report, _Report()
@@ -123,7 +135,9 @@ class Scaler:
             content = json.loads(body)
             taken, arrivals = int(content["taken"]), float(content["arrivals"])
             longest, busy = float(content["longest"]), float(content["busy"])
-        except (ValueError, KeyError, TypeError):
+            if not all(0.0 <= value <= _MOST for value in (taken, arrivals, longest, busy)):
+                raise ValueError("no such load")
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             self.counters["malformed"] += 1
             return
         self._report.taken += taken
@@ -139,6 +153,7 @@ class Scaler:
                 await asyncio.create_subprocess_exec(
                     *self._command,
                     stdout=asyncio.subprocess.DEVNULL,
+                    env=os.environ | self._environment,
                     start_new_session=True,
                     preexec_fn=_end_with_parent,
                 )

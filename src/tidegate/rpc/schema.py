@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from math import isfinite
+from typing import Any, Literal
 
 from tidegate.rpc.errors import Refusal, SchemaError
 from tidegate.rpc.outcome import Reason
@@ -59,6 +60,8 @@ class Field:
             raise Refusal(
                 Reason.OVERSIZED, f"{self.name} has a size of {len(value)}, at most {self.max_size}"
             )
+        if self.kind is Kind.NUMBER and isinstance(value, float) and not isfinite(value):
+            raise Refusal(Reason.MALFORMED, f"{self.name} is {value}, which JSON has not")
         if self.choices and value not in self.choices:
             raise Refusal(Reason.MALFORMED, f"{self.name} is {value!r}, not one of {', '.join(self.choices)}")
         if self.minimum is not None and value < self.minimum:
@@ -198,6 +201,13 @@ class Types:
         self.all = types
         self._by_name = {each.name: each for each in types}
         self._patterns = [(re.compile(each.pattern), each) for each in types]
+        for response, kinds in self.by_topic("response").items():
+            if len({each.names for each in kinds}) > 1:
+                names = ", ".join(each.name for each in kinds)
+                raise SchemaError(
+                    f"{names} answer on {response!r} in different words",
+                    hint="give types that share topics the same names, or each its own topics",
+                )
 
     def named(self, name: str) -> DeviceType:
         try:
@@ -212,7 +222,10 @@ class Types:
                 return each
         raise Refusal(Reason.UNKNOWN_DEVICE, f"no declared type has a device {device!r}")
 
-    @property
-    def topics(self) -> tuple[tuple[Topics, DeviceType], ...]:
-        """Each set of topics once, with a type that uses it."""
-        return tuple({each.topics: each for each in self.all}.items())
+    def by_topic(self, which: Literal["response", "status", "beacon"]) -> dict[str, tuple[DeviceType, ...]]:
+        """One of the topics of all types, each once, with the types that share it."""
+        found: dict[str, tuple[DeviceType, ...]] = {}
+        for each in self.all:
+            topic = getattr(each.topics, which)
+            found[topic] = (*found.get(topic, ()), each)
+        return found

@@ -7,6 +7,7 @@ fit is counted. Every process writes its own file into one folder; `find` reads 
 from __future__ import annotations
 
 import json
+import logging
 import queue
 import threading
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,8 @@ from typing import Any, Self
 
 from tidegate.rpc.errors import RpcError
 from tidegate.rpc.telemetry import Beacon, Hop, Step
+
+log = logging.getLogger(__name__)
 
 SUFFIX = ".trace.jsonl"
 
@@ -62,7 +65,10 @@ class TraceFile:
     def close(self) -> None:
         self._queue.put(None)
         self._thread.join(10.0)
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:  # what it still had cannot be written either
+            log.warning("a trace is not whole", extra={"path": str(self.path), "error": str(error)})
 
     def _write(self) -> None:
         while (hop := self._queue.get()) is not None:
@@ -74,8 +80,13 @@ class TraceFile:
                     is_over = True
                     break
                 lines.append(_encode(more))
-            self._file.writelines(lines)
-            self._file.flush()
+            try:
+                self._file.writelines(lines)
+                self._file.flush()
+            except OSError as error:
+                if not self.dropped:
+                    log.warning("hops are dropped", extra={"path": str(self.path), "error": str(error)})
+                self.dropped += len(lines)
             if is_over:
                 return
 

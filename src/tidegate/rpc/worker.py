@@ -21,10 +21,10 @@ from typing import Any, Self, TypeAlias
 
 from tidegate.rpc.backbone import Backbone, Call
 from tidegate.rpc.backends import make_queue
-from tidegate.rpc.errors import Malformed, RpcError, Unavailable
+from tidegate.rpc.errors import Impossible, Malformed, RpcError, Unavailable
 from tidegate.rpc.fencing import Recent
 from tidegate.rpc.labels import SHELF_LABEL
-from tidegate.rpc.messages import PRIORITIES, Reply, Task, decode_task
+from tidegate.rpc.messages import PRIORITIES, UNREADABLE, Reply, Task, decode_task
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason, Result
 from tidegate.rpc.protocols import Consumer, Delivery, Letter
@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 TASKS = "tasks"
 _LONGEST_REASON = 500  # characters, in a dead letter
+_LARGEST_VALUE = 512 * 1024  # bytes a coroutine may return, as JSON
 
 
 class TaskFailed(RpcError):
@@ -179,15 +180,19 @@ class TaskWorker:
         except Malformed as error:
             self.counters["malformed"] += 1
             await self._bury(delivery.body, str(error))
-            delivery.ack()
-            return
-        self.counters["taken"] += 1
-        wait = task.not_before - time.time()
+        else:
+            self.counters["taken"] += 1
+            await self._wait(task)
+            async with self._slots:
+                await self._do(task)
+        delivery.ack()
+
+    async def _wait(self, task: Task) -> None:
+        """Until its next attempt, but no longer than we would have put it off ourselves."""
+        now = time.time()
+        wait = min(task.not_before - now, self._retry.longest, task.deadline - now)
         if wait > 0.0:
             await asyncio.sleep(wait)
-        async with self._slots:
-            await self._do(task)
-        delivery.ack()
 
     async def _do(self, task: Task) -> None:
         handler = self._handlers.get(task.kind)
@@ -204,16 +209,21 @@ class TaskWorker:
                 )
             try:
                 value = await handler(Job(task, self.backbone))
-                json.dumps(
-                    value
-                )  # what cannot travel is the task's fault, too, and not that of others in its bundle
-            except Exception as error:  # the user's fault is the task's, not the worker's
+                _check(value)
+            except (
+                Exception,
+                asyncio.CancelledError,
+            ) as error:  # the user's fault is the task's, not the worker's
+                current = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
+                    raise
                 log.info("a task failed", exc_info=True, extra={"task": task.id, "attempt": task.attempt})
                 await self._fail(task, f"{type(error).__name__}: {error}", is_final=False)
             else:
                 await self._finish(task, Outcome.ACK, "", value)
 
     async def _fail(self, task: Task, reason: str, *, is_final: bool) -> None:
+        reason = reason[:_LONGEST_REASON]
         now = time.time()
         delay = None if is_final else self._retry.after(task.attempt, now, task.deadline, self._random)
         if delay is not None:
@@ -221,8 +231,8 @@ class TaskWorker:
             again = replace(task, attempt=task.attempt + 1, not_before=now + delay, reason=reason)
             if await self._put(again):
                 return
-        task.reason = reason[:_LONGEST_REASON]
-        await self._bury(task.encode(), f"{task.id}: {reason}")
+        task.reason = reason
+        await self._bury(task.encode(), reason, task)
         await self._finish(task, Outcome.NACK, reason)
 
     async def _put(self, task: Task) -> bool:
@@ -230,21 +240,36 @@ class TaskWorker:
             try:
                 await self._queue.put(f"{TASKS}.{task.priority}", task.encode(), deadline=None)
                 return True
+            except Impossible:
+                return False
             except Unavailable:
                 await asyncio.sleep(0.2)
         return False
 
-    async def _bury(self, body: bytes, reason: str) -> None:
+    async def _bury(self, body: bytes, reason: str, task: Task | None = None) -> None:
         """Until it is buried: a task must not vanish because a server is away."""
         self.counters["buried"] += 1
-        log.warning("a task failed for good", extra={"reason": reason})
+        log.warning("a task failed for good", extra={"reason": reason, "task": task.id[:100] if task else ""})
         # A name of its own: a task that is replayed may die again before its first letter is taken out, and what
         # strangers call a task may be no name at all.
         letter = Letter(f"letter-{secrets.token_hex(8)}", body)
+        try:
+            await self._keep(letter)
+        except Impossible as error:
+            log.warning("a dead task is kept in short", extra={"error": str(error), "size": len(body)})
+            try:
+                await self._keep(letter._replace(body=_short(letter, reason, task)))
+            except Impossible:
+                self.counters["not buried"] += 1
+                log.exception("a dead task could not be kept", extra={"reason": reason})
+
+    async def _keep(self, letter: Letter) -> None:
         while True:
             try:
                 await self._queue.bury(TASKS, letter)
                 return
+            except Impossible:
+                raise
             except Unavailable:
                 await asyncio.sleep(0.2)
 
@@ -260,3 +285,24 @@ class TaskWorker:
     def _on_cancel(self, body: bytes) -> None:
         for task_id in body.decode(errors="replace").split("\n"):
             self._cancelled.put(task_id, True)
+
+
+def _check(value: Any) -> None:
+    """What cannot travel is the task's fault, too, and not that of others in its bundle."""
+    size = len(json.dumps(value))
+    if size > _LARGEST_VALUE:
+        raise TaskFailed(f"it returned {size} bytes, at most {_LARGEST_VALUE}")
+
+
+def _short(letter: Letter, reason: str, task: Task | None) -> bytes:
+    """What is kept of a task that is too large to be kept: people learn of it, nobody can run it again."""
+    stub = Task(
+        id=task.id[:100] if task else letter.id,
+        kind=UNREADABLE,
+        body={"kind": task.kind[:100] if task else "", "size": len(letter.body)},
+        created=task.created if task else 0.0,
+        deadline=task.deadline if task else 0.0,
+        attempt=task.attempt if task else 1,
+        reason=f"{reason[:_LONGEST_REASON]} ({len(letter.body)} bytes, too many to be kept)",
+    )
+    return stub.encode()

@@ -1,12 +1,27 @@
 """Calls end to end, on both backends: every call ends with one named outcome."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
 
 from tests.integration.rpc.support import GATEWAY, label, run, until, whole
 from tidegate.rpc import Behaviour, Call, Full, Options, Outcome, Reason, Retry, RpcError
+from tidegate.rpc.messages import Request, encode_requests
+
+REQUEST = Request(
+    correlation="",
+    key="k",
+    device=label(1),
+    type="shelf-label",
+    method="image",
+    fields={},
+    token=1,
+    deadline=0.0,
+    sent=0.0,
+    reply_to="",
+)
 
 
 def test_a_call_reaches_its_device_and_its_answer_comes_back(options: Options) -> None:
@@ -162,15 +177,104 @@ def test_a_cancelled_call_is_forgotten_and_not_sent_any_more(options: Options) -
         async with whole(options, behaviour=Behaviour(latency=0.3)) as parts:
             ticket = parts.backbone.submit(label(1), "image")
             await until(lambda: parts.emulator.counters["taken"] == 1, "the gateway to take it")
+            [correlation] = parts.backbone._calls._open
             ticket.cancel()
             result = await ticket
             assert (result.outcome, result.reason) == (Outcome.REFUSED, Reason.CANCELLED)
             assert parts.backbone.statistics()["open"] == 0
-            # Routers know it, and drop what else has its key.
-            await until(lambda: ticket.key in parts.forward[0]._cancelled, "the router to know")
-            again = await parts.backbone.call(label(1), "image", key=ticket.key)
-            assert (again.outcome, again.reason) == (Outcome.REFUSED, Reason.CANCELLED)
-            await until(lambda: parts.backbone.statistics()["late"] == 1, "the late answer")
+            # Routers know it, and drop it if it comes to them only now.
+            await until(lambda: correlation in parts.forward[0]._cancelled, "the router to know")
+            deadline = time.time() + 10.0
+            late = replace(
+                REQUEST, correlation=correlation, deadline=deadline, reply_to=parts.backbone._address
+            )
+            await parts.backbone._queue.put("routing.normal", encode_requests([late]), deadline=deadline)
+            await until(lambda: parts.forward[0].counters["refused: cancelled"] == 1, "the refusal")
+            await until(lambda: parts.backbone.statistics()["late"] >= 1, "the late answer")
+
+    run(scenario())
+
+
+def test_a_cancelled_call_may_be_repeated(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options, behaviour=Behaviour(latency=0.2)) as parts:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await parts.backbone.call(label(1), "image", key="price-7")
+            await until(lambda: len(parts.forward[0]._cancelled) == 1, "the router to know")
+            assert (await parts.backbone.call(label(1), "image", key="price-7")).is_ok
+            assert parts.emulator.effects == {"price-7": 1}
+
+    run(scenario())
+
+
+def test_a_device_that_said_no_may_be_asked_again(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options, behaviour=Behaviour(nack=1.0)) as parts:
+            refused = await parts.backbone.call(label(1), "image", key="price-7")
+            assert (refused.outcome, refused.reason) == (Outcome.NACK, Reason.DEVICE)
+            parts.emulator.gateways[GATEWAY].behaviour = Behaviour()
+            for _ in range(2):
+                assert (await parts.backbone.call(label(1), "image", key="price-7")).is_ok
+            assert parts.emulator.effects == {"price-7": 1} and parts.emulator.counters["repeated"] == 1
+
+    run(scenario())
+
+
+def test_a_ticket_that_is_cancelled_at_once_says_so(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options) as parts:
+            ticket = parts.backbone.submit(label(1), "image")
+            ticket.cancel()
+            result = await ticket
+            assert (result.outcome, result.reason) == (Outcome.REFUSED, Reason.CANCELLED)
+            assert (result.device, result.request_id) == (label(1), ticket.key)
+
+    run(scenario())
+
+
+def test_who_awaits_a_ticket_can_be_cancelled(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options, behaviour=Behaviour(latency=0.2)) as parts:
+            ticket = parts.backbone.submit(label(1), "image")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await ticket
+            assert (await ticket).is_ok
+
+    run(scenario())
+
+
+def test_tickets_of_one_turn_are_bounded(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options, max_open=2) as parts:
+            tickets = [parts.backbone.submit(label(n), "image") for n in range(2)]
+            with pytest.raises(Full):
+                parts.backbone.submit(label(3), "image")
+            assert [(await ticket).is_ok for ticket in tickets] == [True, True]
+            assert (await parts.backbone.submit(label(3), "image")).is_ok
+
+    run(scenario())
+
+
+def test_large_requests_and_answers_travel_in_several_messages(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options, retry=Retry(attempts=1)) as parts:
+            fields = {f"field{n}": "x" * 1000 for n in range(60)}
+            calls = [Call(device=label(n), method="image", fields=fields) for n in range(64)]
+            results = await parts.backbone.call_many(calls, deadline=30.0)
+            assert {each.outcome for each in results} == {Outcome.ACK}
+
+    run(scenario())
+
+
+def test_a_key_of_half_a_character_harms_no_other_call(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(mqtt_options) as parts:
+            calls = [Call(device=label(n), method="image", key=key) for n, key in enumerate(("\ud800", "b"))]
+            bad, good = await parts.backbone.call_many(calls)
+            assert (bad.outcome, bad.reason) == (Outcome.REFUSED, Reason.MALFORMED)
+            assert good.is_ok
 
     run(scenario())
 

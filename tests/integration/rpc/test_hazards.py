@@ -4,11 +4,12 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
 
-from tests.integration.rpc.support import GATEWAY, kind_for, label, run, until, until_length, whole
+from tests.integration.rpc.support import GATEWAY, kind_for, label, run, set_routes, until, whole
 from tidegate.client import Client
 from tidegate.rpc import (
     SHELF_LABEL,
@@ -31,6 +32,14 @@ from tidegate.rpc.correlation import Signer
 from tidegate.rpc.gateway import Emulator
 from tidegate.rpc.messages import Request, encode_requests
 from tidegate.rpc.protocols import Entry
+
+
+async def keep(stack: AsyncExitStack, options: Options) -> None:
+    """A keeper, if the backend needs one."""
+    if options.backend == "mqtt":
+        keeper = Keeper(options)
+        await keeper.open()
+        stack.push_async_callback(keeper.close)
 
 
 def test_1_two_callers_of_one_device_each_get_their_own_answer(options: Options) -> None:
@@ -76,6 +85,43 @@ def test_1_devices_that_cannot_echo_are_called_one_after_another(options: Option
         finally:
             if options.backend == "mqtt":
                 await keeper.close()
+
+    run(scenario())
+
+
+def test_1_a_device_that_cannot_echo_is_told_once_however_slow_it_is(options: Options) -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            await keep(stack, options)
+            retry = Retry(attempts=20, silence=0.05)
+            behaviour = Behaviour(latency=0.4)
+            parts = await stack.enter_async_context(
+                whole(options, base=SILENT_LABEL, behaviour=behaviour, retry=retry)
+            )
+            assert (await parts.backbone.call(label(1), "image", deadline=20.0)).is_ok
+            assert parts.backbone.counters["sent again"] == 0
+            assert parts.emulator.counters["taken"] == 1
+
+    run(scenario())
+
+
+def test_1_types_that_share_topics_are_told_apart_by_their_devices(options: Options) -> None:
+    async def scenario() -> None:
+        new = kind_for(options)
+        old = replace(kind_for(options, SILENT_LABEL), pattern="old-[0-9]+")
+        await set_routes(options, {label(1): "new", "old-1": "old"})
+        async with AsyncExitStack() as stack:
+            await keep(stack, options)
+            for kind, gateway in ((new, "new"), (old, "old")):
+                await stack.enter_async_context(Emulator(options, [gateway], kind))
+            for types in ((new, old), (old, new)):
+                async with (
+                    BackRouter(options, types),
+                    ForwardRouter(options, types),
+                    Backbone(options, types) as backbone,
+                ):
+                    for device in (label(1), "old-1"):
+                        assert (await backbone.call(device, "image", deadline=5.0)).is_ok
 
     run(scenario())
 
@@ -232,7 +278,7 @@ def test_13_groups_have_names_of_their_own(mqtt_options: Options) -> None:
 # What strangers may send.
 
 
-def test_rubbish_on_the_request_queue_is_buried_and_stops_nobody(options: Options) -> None:
+def test_rubbish_on_the_request_queue_is_counted_and_stops_nobody(options: Options) -> None:
     async def scenario() -> None:
         async with whole(options) as parts:
             queue = make_queue(parts.options, "stranger")
@@ -240,9 +286,60 @@ def test_rubbish_on_the_request_queue_is_buried_and_stops_nobody(options: Option
             for rubbish in (b"\xff", b"{}", b"[[1]]", b"[" * 9000):
                 await queue.put("routing.normal", rubbish, deadline=time.time() + 60.0)
             await until(lambda: parts.forward[0].counters["malformed"] == 4, "the rubbish")
-            await until_length(lambda: queue.dead("routing"), 4)
             assert (await parts.backbone.call(label(1), "image")).is_ok
+            assert await queue.dead("routing") == []
             await queue.close()
+
+    run(scenario())
+
+
+def forged(**parts: object) -> bytes:
+    """A bundle of one request, some of it as a stranger would have it."""
+    row = {
+        "correlation": "stranger.1.t",
+        "key": "k",
+        "device": label(1),
+        "type": "shelf-label",
+        "method": "image",
+        "fields": {},
+        "token": 1,
+        "deadline": time.time() + 60.0,
+        "sent": time.time(),
+        "reply_to": "stranger",
+        "attempt": 1,
+    }
+    return json.dumps([list((row | parts).values())]).encode()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"deadline": float("inf")},
+        {"deadline": float("nan")},
+        {"deadline": 1e11},
+        {"sent": float("nan")},
+        {"device": "\ud800"},
+        {"correlation": "\ud800"},
+        {"reply_to": "\ud800"},
+        {"reply_to": "a\0b"},
+        {"fields": {"price": float("inf")}},
+    ],
+    ids=repr,
+)
+def test_a_forged_request_holds_no_router(options: Options, part: dict[str, object]) -> None:
+    """One that was never acknowledged would stay in the router's window, and go to the next one after it."""
+
+    async def scenario() -> None:
+        async with whole(options, forward=0) as parts:
+            router = ForwardRouter(parts.options, [parts.kind], prefetch=2)
+            async with router:
+                queue = make_queue(parts.options, "stranger")
+                await queue.open()
+                for _ in range(5):
+                    await queue.put("routing.normal", forged(**part), deadline=time.time() + 60.0)
+                for number in range(3):
+                    assert (await parts.backbone.call(label(number), "image", deadline=10.0)).is_ok
+                await queue.close()
 
     run(scenario())
 
@@ -294,8 +391,10 @@ def test_an_expired_request_is_answered_so_by_the_router(options: Options) -> No
         b'{"deviceMac": 5, "ack": true}',
         b'{"deviceMac": "x", "id": "a.b.c", "ack": true}',
         b"[" * 9000,
+        b'{"deviceMac": "\\ud800", "id": "a.b.c", "ack": true}',
+        b'{"deviceMac": "x", "id": "\\ud800", "ack": true}',
     ],
-    ids=["bytes", "number", "nothing", "no device", "forged", "deep"],
+    ids=["bytes", "number", "nothing", "no device", "forged", "deep", "half a device", "half an id"],
 )
 def test_answers_that_are_none_stop_no_back_router(options: Options, payload: bytes) -> None:
     async def scenario() -> None:

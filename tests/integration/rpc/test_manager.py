@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.integration.rpc.support import kind_for, label, run, until
+from tests.integration.rpc.support import kind_for, label, run, set_routes, until
 from tidegate.client import Client
 from tidegate.rpc import Backbone, BackRouter, Emulator, ForwardRouter, Options, RouteManager, RpcError
 from tidegate.rpc.radio import Field, strength
@@ -74,6 +74,58 @@ def test_a_will_moves_devices_at_once(mqtt_options: Options) -> None:
                 await air.publish(kind.topics.beacon.format(gateway="near"), rubbish, qos=1)
                 await air.publish(kind.topics.status.format(gateway="near"), rubbish, qos=1)
             await until(lambda: manager.counters["malformed"] >= 6, "rubbish")
+
+    run(scenario())
+
+
+def test_strangers_in_the_air_change_nothing(options: Options) -> None:
+    async def scenario() -> None:
+        kind = kind_for(options)
+        async with RouteManager(options, [kind]) as manager, Client(options.url) as air:
+            topic = kind.topics.beacon.format(gateway="g")
+            for device, rssi in (
+                (r"\ud800", "-50"),
+                ("nobody", "-50"),
+                (label(1), "NaN"),
+                (label(1), "1e999"),
+                (label(2), "-50"),
+            ):
+                await air.publish(topic, f'[["{device}", {rssi}]]', qos=1)
+            await air.publish(topic, f'[["{label(1)}", {10**400}]]', qos=1)
+            await air.publish(topic, "[" * 9000, qos=1)
+            await until(lambda: manager.counters["malformed"] == 2, "rubbish")
+            assert (manager.counters["beacons of strangers"], manager.counters["beacons"]) == (4, 1)
+            while await manager._store.routes() != {label(2): "g"}:
+                await asyncio.sleep(0.05)
+
+    run(scenario())
+
+
+def test_a_manager_whose_writer_ends_is_closed(mqtt_options: Options) -> None:
+    async def scenario() -> None:
+        async with RouteManager(mqtt_options, [kind_for(mqtt_options)]) as manager:
+            waiting = asyncio.create_task(manager.wait_closed())
+            assert manager._writer is not None
+            manager._writer.cancel()
+            async with asyncio.timeout(5.0):
+                await waiting
+
+    run(scenario())
+
+
+def test_a_gateway_that_was_lost_without_a_manager_has_no_devices(options: Options) -> None:
+    async def scenario() -> None:
+        kind = kind_for(options)
+        await set_routes(options, {label(1): "lost", label(2): "there"})
+        async with Client(options.url) as air:
+            status = kind.topics.status.format(gateway="lost")
+            await air.publish(status, '{"state": "lost"}', qos=1, retain=True)
+            async with RouteManager(options, [kind]) as manager:
+                while await manager._store.routes() != {label(2): "there"}:
+                    await asyncio.sleep(0.05)
+                await air.publish(kind.topics.beacon.format(gateway="new"), f'[["{label(2)}", -90]]', qos=1)
+                await until(lambda: manager.rule.gateway(label(2)) == "new", "what is heard to count more")
+            await air.publish(status, b"", qos=1, retain=True)
 
     run(scenario())
 

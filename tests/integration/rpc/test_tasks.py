@@ -22,7 +22,9 @@ from tidegate.rpc import (
     TaskFailed,
     TaskWorker,
 )
-from tidegate.rpc.messages import Task
+from tidegate.rpc.messages import UNREADABLE, Task
+from tidegate.rpc.protocols import Letter
+from tidegate.rpc.rabbit_queue import RabbitQueue
 from tidegate.rpc.tasks import HANDLERS
 from tidegate.rpc.worker import Handler
 
@@ -125,6 +127,41 @@ def test_what_no_worker_knows_and_what_is_too_late_is_buried(options: Options) -
     run(scenario())
 
 
+def test_all_dead_tasks_are_replayed_or_dropped_together(options: Options) -> None:
+    async def scenario() -> None:
+        async with crew(options, {}) as (_, dispatcher, workers):
+            await dispatcher._queue.put("tasks.normal", b"rubbish", deadline=None)
+            for number in range(3):
+                await (await dispatcher.submit("dance", {}, id=f"t{number}"))
+            await until_length(dispatcher.dead, 4)
+            replayed = await dispatcher.replay_all()
+            assert sorted(task.id for task in replayed) == ["t0", "t1", "t2"]
+            await until(lambda: workers[0].counters["buried"] == 7, "their second death")
+            dead = await until_length(dispatcher.dead, 4)
+            dropped = await dispatcher.drop_all()
+            assert sorted(task.id for task in dropped) == sorted(task.id for task in dead)
+            assert await dispatcher.dead() == [] and await dispatcher.replay_all() == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("backend", ["rabbitmq+redis"])
+def test_dead_letters_may_be_looked_at_any_number_of_times(options: Options) -> None:
+    """A quorum queue would drop them after some."""
+
+    async def scenario() -> None:
+        queue = RabbitQueue(options, "test")
+        assert queue._arguments("dead.tasks") == {"x-queue-type": "classic"}
+        await queue.open()
+        await queue.bury("tasks", Letter("a", b"letter"))
+        for _ in range(25):
+            assert len(await queue.dead("tasks")) == 1
+        assert await queue.exhume("tasks", ["a", "b"]) == {"a"}
+        await queue.close()
+
+    run(scenario())
+
+
 def test_a_result_that_is_no_json_is_the_tasks_fault(mqtt_options: Options) -> None:
     async def returns_a_set(job: Job) -> set[int]:
         return {1}
@@ -176,6 +213,81 @@ def test_rubbish_on_the_task_queue_is_buried_and_stops_nobody(options: Options) 
     run(scenario())
 
 
+@pytest.mark.parametrize("attempt", [-9999, 1])
+def test_a_task_put_off_for_ever_holds_no_worker(options: Options, attempt: int) -> None:
+    async def fails(job: Job) -> None:
+        raise TaskFailed("always")
+
+    async def scenario() -> None:
+        async with crew(options, {"t": fails}) as (_, dispatcher, _workers):
+            now = time.time()
+            task = Task(id="t1", kind="t", body={}, created=now, deadline=now + 600.0, attempt=attempt)
+            task.not_before = now + 500.0
+            await dispatcher._queue.put("tasks.normal", task.encode(), deadline=None)
+            await until_length(dispatcher.dead, 1)
+
+    run(scenario())
+
+
+def test_a_task_that_cancels_itself_has_failed(options: Options) -> None:
+    async def cancels(job: Job) -> None:
+        raise asyncio.CancelledError
+
+    async def scenario() -> None:
+        async with crew(options, {"t": cancels}) as (_, dispatcher, workers):
+            result = await (await dispatcher.submit("t", {}, deadline=20.0))
+            assert result.outcome is Outcome.NACK and "CancelledError" in result.reason
+            assert workers[0].counters["buried"] == 1
+
+    run(scenario())
+
+
+def test_a_result_that_is_too_large_is_the_tasks_fault(mqtt_options: Options) -> None:
+    async def returns_much(job: Job) -> str:
+        return "x" * 2_000_000
+
+    async def scenario() -> None:
+        async with crew(mqtt_options, {"t": returns_much}) as (_, dispatcher, _workers):
+            result = await (await dispatcher.submit("t", {}, deadline=20.0))
+            assert result.outcome is Outcome.NACK and "2000002 bytes" in result.reason
+
+    run(scenario())
+
+
+def test_a_long_reason_is_cut(options: Options) -> None:
+    async def fails(job: Job) -> None:
+        raise TaskFailed("x" * 2_000_000)
+
+    async def scenario() -> None:
+        async with crew(options, {"t": fails}) as (_, dispatcher, _workers):
+            result = await (await dispatcher.submit("t", {}, deadline=20.0))
+            assert (result.attempts, len(result.reason)) == (3, 500)
+            assert [len(task.reason) for task in await dispatcher.dead()] == [500]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_task", [True, False])
+def test_a_dead_task_that_is_too_large_to_be_kept_is_kept_in_short(
+    mqtt_options: Options, is_task: bool
+) -> None:
+    async def scenario() -> None:
+        async with crew(mqtt_options, {}) as (_, dispatcher, workers):
+            now = time.time()
+            task = Task(id="t1", kind="dance", body={"x": ""}, created=now, deadline=now + 60.0)
+            space = 1024 * 1024 - 50 - len(task.encode())
+            task.body["x"] = "x" * space
+            body = task.encode() if is_task else b"x" * (1024 * 1024 - 50)
+            await dispatcher._queue.put("tasks.normal", body, deadline=None)
+            [dead] = await until_length(dispatcher.dead, 1)
+            assert dead.kind == UNREADABLE and "too many to be kept" in dead.reason
+            assert not is_task or (dead.id, dead.body["kind"]) == ("t1", "dance")
+            assert not await dispatcher.replay(dead.id) and await dispatcher.drop(dead.id)
+            assert workers[0].counters["buried"] == 1 and await dispatcher.dead() == []
+
+    run(scenario())
+
+
 def test_a_second_run_of_a_task_does_nothing_twice(options: Options) -> None:  # hazard 12
     runs = 0
 
@@ -219,6 +331,28 @@ def test_a_task_of_a_worker_that_leaves_goes_to_another(options: Options) -> Non
                 async with TaskWorker(parts.options, {"t": works}, [kind]):
                     await first.close()
                     assert (await tracked).value == "saved"
+
+    run(scenario())
+
+
+def test_a_worker_that_leaves_in_mid_call_spoils_nothing_for_another(options: Options) -> None:
+    async def scenario() -> None:
+        async with whole(options, behaviour=Behaviour(latency=0.3)) as parts:
+            kind = kind_for(options)
+            first, second = (
+                TaskWorker(parts.options, dict(HANDLERS), [kind], concurrency=5, retry=QUICK)
+                for _ in range(2)
+            )
+            await first.open()
+            async with Dispatcher(parts.options) as dispatcher:
+                calls = [{"device": label(n), "method": "image"} for n in range(5)]
+                tracked = await dispatcher.submit("calls", {"calls": calls})
+                await until(lambda: parts.emulator.counters["taken"] == 5, "the calls")
+                async with second:
+                    await first.close()
+                    assert (await tracked).is_ok
+                    assert second.counters["retried"] == 0
+                    assert parts.emulator.effects.total() == 5
 
     run(scenario())
 

@@ -26,6 +26,22 @@ def test_what_is_added_in_one_turn_leaves_together() -> None:
     asyncio.run(scenario())
 
 
+def test_a_bundle_is_bounded_by_its_size_too() -> None:
+    async def scenario() -> None:
+        sent: list[list[int]] = []
+
+        async def send(bundle: list[int]) -> None:
+            sent.append(bundle)
+
+        bundler = Bundler(send, limit=3, size=lambda number: number, max_size=10)
+        for number in (4, 5, 6, 40, 1, 1, 1, 1, 10):
+            bundler.add(number)
+        await bundler.drain()
+        assert sent == [[4, 5], [6], [40], [1, 1, 1], [1], [10]]
+
+    asyncio.run(scenario())
+
+
 def test_while_sends_are_under_way_bundles_grow() -> None:
     async def scenario() -> None:
         sent: list[list[int]] = []

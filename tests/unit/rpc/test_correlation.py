@@ -83,3 +83,13 @@ def test_the_next_deadline_is_that_of_an_open_call() -> None:
     assert table.next_deadline() == 8.0
     assert len(table.expire(100.0)) == 1
     assert table.next_deadline() is None and len(table) == 0
+
+
+def test_finished_calls_leave_nothing_behind() -> None:
+    table = calls()
+    kept = [table.open("esl", 100.0 + number, "") for number in range(3)]
+    for _ in range(10_000):
+        table.match(table.open("esl", 1e6, "").correlation, "esl")
+    assert len(table._deadlines) < 2000
+    assert table.next_deadline() == 100.0
+    assert table.expire(200.0) == kept

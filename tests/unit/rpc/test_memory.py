@@ -56,3 +56,14 @@ def test_tokens_grow_over_a_restart() -> None:
     before = Memory().lease("esl", "anna", 100.0, 5.0)
     after = Memory().lease("esl", "anna", 100.1, 5.0)
     assert before is not None and after is not None and after > before
+
+
+def test_taken_values_leave_nothing_behind() -> None:
+    memory = Memory()
+    memory.put("kept", "x", 0.0, 5.0)
+    for number in range(10_000):
+        memory.put(str(number), "x", 0.0, 1e6)
+        memory.take(str(number), 0.0)
+    assert len(memory._ends) < 2000
+    memory.put("new", "x", 6.0, 5.0)
+    assert len(memory) == 1 and memory.take("kept", 1.0) is None

@@ -1,6 +1,7 @@
 """What travels is what was sent; anything else is malformed, and nothing but malformed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,8 @@ from tidegate.rpc.messages import (
     decode_task,
     encode_replies,
     encode_requests,
+    reply_size,
+    request_size,
 )
 from tidegate.rpc.outcome import Outcome
 
@@ -65,11 +68,68 @@ def test_every_part_of_a_request_is_checked(position: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"priority": "urgent"}, {"attempt": "1"}, {"body": []}, {"created": True}]
+    "change",
+    [
+        {"priority": "urgent"},
+        {"attempt": "1"},
+        {"attempt": 0},
+        {"attempt": -9999},
+        {"body": []},
+        {"created": True},
+        {"not_before": 1e12},
+        {"deadline": float("inf")},
+        {"created": float("nan")},
+        {"deadline": 10**400},
+    ],
 )
 def test_every_part_of_a_task_is_checked(change: dict[str, object]) -> None:
     with pytest.raises(Malformed):
         decode_task(json.dumps(json.loads(TASK.encode()) | change).encode())
+
+
+@pytest.mark.parametrize("position", [7, 8])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1e300", "1" + "0" * 400])
+def test_a_moment_that_never_comes_is_malformed(position: int, number: str) -> None:
+    rows = json.loads(encode_requests([REQUEST]))
+    rows[0][position] = "here"
+    with pytest.raises(Malformed):
+        decode_requests(json.dumps(rows).replace('"here"', number).encode())
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999"])
+def test_fields_that_no_gateway_could_read_are_malformed(number: str) -> None:
+    payload = encode_requests([REQUEST]).replace(b'"1.99"', number.encode())
+    with pytest.raises(Malformed):
+        decode_requests(payload)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2, 3, 4, 9])
+def test_half_a_character_in_a_request_is_malformed(position: int) -> None:
+    rows = json.loads(encode_requests([REQUEST]))
+    rows[0][position] = "\ud800"
+    with pytest.raises(Malformed):
+        decode_requests(json.dumps(rows).encode())
+    rows[0][position] = "\u00e9\U0001f3f7"
+    assert len(decode_requests(json.dumps(rows).encode())) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"price": "1.99"},
+        {"price": "\x01" * 30},
+        {"text": "\u20ac" * 900},
+        {f"field{n}": "\x00" * 1000 for n in range(10)},
+        {"n" * 5000: 1},
+    ],
+)
+def test_the_size_of_a_request_is_not_taken_for_less(fields: dict[str, object]) -> None:
+    request = replace(REQUEST, fields=fields)
+    size = len(encode_requests([request]))
+    assert size <= request_size(request) <= size + 6 * size + 400
+    reply = Reply(correlation="a.1.t", device="esl", outcome=Outcome.ACK, data=fields)
+    assert len(encode_replies([reply])) <= reply_size(reply)
 
 
 def test_an_unknown_outcome_is_malformed() -> None:

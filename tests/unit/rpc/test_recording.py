@@ -72,6 +72,14 @@ def test_calls_without_an_end_are_given_up_and_counted() -> None:
     assert (len(joiner), joiner.abandoned) == (3, 3)
 
 
+def test_hops_of_no_call_are_not_kept() -> None:
+    joiner = Joiner("mqtt")
+    for _ in range(10):
+        joiner.add(Hop(5.0, Step.GATEWAY, "", "esl", "gw", "gw"), now=1.0)
+        joiner.add(Hop(5.0, Step.WORKER, "", "", "worker"), now=1.0)
+    assert not joiner._by_correlation and not joiner._by_task
+
+
 def test_rows_are_written_as_lines_and_a_disk_that_says_no_is_told(tmp_path: Path) -> None:
     with RowFiles(tmp_path / "new") as sink:
         assert sink.record("rpc", [{"request_id": "k", "ts": at(0.0)}, {"request_id": "l", "ts": None}])

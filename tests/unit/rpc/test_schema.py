@@ -1,5 +1,6 @@
 """Device types: what is declared is what is accepted."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from tidegate.rpc.declared import load_types
 from tidegate.rpc.errors import Refusal, SchemaError
 from tidegate.rpc.labels import SHELF_LABEL, SILENT_LABEL
 from tidegate.rpc.outcome import Reason
-from tidegate.rpc.schema import DeviceType, Field, Kind, Method, Topics, Types
+from tidegate.rpc.schema import DeviceType, Field, Kind, Method, Names, Topics, Types
 
 LABEL = "0123456789ab"
 
@@ -55,6 +56,27 @@ def test_a_device_belongs_to_the_first_type_that_fits() -> None:
     assert caught.value.reason == Reason.UNKNOWN_DEVICE
     with pytest.raises(Refusal):
         types.named("nobody")
+
+
+def test_types_that_share_topics_speak_the_same_words() -> None:
+    with pytest.raises(SchemaError) as caught:
+        Types((SHELF_LABEL, replace(SILENT_LABEL, names=Names(device="mac"))))
+    assert "shelf-label, silent-label" in str(caught.value)
+    apart = replace(
+        SILENT_LABEL, names=Names(device="mac"), topics=Topics(response="/old/{gateway}/response")
+    )
+    types = Types((SHELF_LABEL, SILENT_LABEL, replace(apart, name="old")))
+    assert [len(kinds) for kinds in types.by_topic("response").values()] == [2, 1]
+    assert [len(kinds) for kinds in types.by_topic("beacon").values()] == [3]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_is_finite(value: float) -> None:
+    with pytest.raises(Refusal) as caught:
+        Field(name="x", kind=Kind.NUMBER, minimum=0.0, maximum=1.0).encode(value)
+    assert caught.value.reason == Reason.MALFORMED
+    with pytest.raises(Refusal):
+        Field(name="x", kind=Kind.NUMBER).encode(value)
 
 
 def test_bytes_travel_as_base64_and_required_fields_are_required() -> None:

@@ -1,5 +1,6 @@
 """Hops of several processes make one trace."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,15 @@ def test_a_sample_is_the_same_everywhere_and_of_its_size() -> None:
     chosen = sum(is_sampled(f"key-{number}", 0.1) for number in range(10_000))
     assert 800 < chosen < 1200
     assert is_sampled("key", 1.0) and not is_sampled("key", 0.0)
+
+
+def test_a_disk_that_says_no_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.trace.jsonl").symlink_to("/dev/full")
+    file = TraceFile(tmp_path, "a", size=10)
+    for number in range(30):
+        file.on_hop(HOPS[0])
+        deadline = time.monotonic() + 10.0
+        while number < 10 and file.dropped <= number and time.monotonic() < deadline:
+            time.sleep(0.001)
+    file.close()
+    assert file.dropped == 30 and not file._thread.is_alive()
