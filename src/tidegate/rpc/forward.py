@@ -163,9 +163,7 @@ class ForwardRouter:
         kept = self._sort_out(requests, now)
         try:
             await self._send_all(kept, now, began)
-        except (
-            Exception
-        ) as error:  # whatever it is: what is never acknowledged stops its consumer, then the next
+        except Exception as error:  # any: what is never acknowledged stops its consumer, and then the next one
             log.warning(
                 "requests could not be sent",
                 exc_info=not isinstance(error, Unavailable),

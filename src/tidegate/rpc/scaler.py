@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 STATS = "stats"
 _STOP_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+_prctl = ctypes.CDLL(None).prctl  # found here: between fork and exec nothing may be loaded
 _MOST = 1e9  # of anything in one report
 _SMOOTHING = 0.3  # weight of the latest second in the cost of a request
 
@@ -169,7 +170,7 @@ class Scaler:
 
 def _end_with_parent() -> None:
     """In the new process: a scaler that is killed must not leave routers behind that nobody counts."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
