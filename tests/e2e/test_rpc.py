@@ -20,6 +20,7 @@ from tidegate.lab.rpc.world import ENVIRONMENT, World
 from tidegate.rpc import Options, load_types
 from tidegate.rpc.recording import Announcer
 from tidegate.rpc.telemetry import Hop, Step
+from tidegate.testing.servers import free_port
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 LABEL = "0123456789ab"
@@ -122,7 +123,7 @@ def test_a_task_from_the_command_line_and_its_death(url: str, capsys: pytest.Cap
     assert code == ExitStatus.OK and '["ack"]' in out
     code, out, _ = said("dispatch", "dance", "{}", "--id", "t1")
     assert code == ExitStatus.FAILURE and "dance" in out
-    assert said("dead")[1].startswith("t1 dance after 1 attempts")
+    assert said("dead")[1].startswith("t1 dance after 1 attempt:")
     assert json.loads(said("dead", "show", "t1")[1])["kind"] == "dance"
     assert said("dead", "replay", "t1")[1].startswith("replayed: t1 dance")
     deadline = time.monotonic() + 20.0
@@ -155,12 +156,15 @@ def test_what_is_wrong_is_said_in_one_line_with_a_hint(
     bad.write_text("[[device]]\nname = 'x'\npattern = '['\n")
     for arguments, status in (
         (["--url", "mqtt://127.0.0.1:1", "call", LABEL, "image"], ExitStatus.FAILURE),
-        (["--url", url, "--backend", "kafka", "call", LABEL, "image"], ExitStatus.FAILURE),
+        (["--url", url, "--backend", "kafka", "call", LABEL, "image"], ExitStatus.USAGE),
         (["--url", url, "--types", str(bad), "call", LABEL, "image"], ExitStatus.FAILURE),
         (["--url", url, "--types", str(tmp_path / "none"), "router"], ExitStatus.FAILURE),
         (["--url", url, "--namespace", "a/b", "router"], ExitStatus.FAILURE),
         (["--url", url, "worker", "--app", "nowhere:HANDLERS"], ExitStatus.FAILURE),
-        (["--url", url, "routes", "--rule", "best"], ExitStatus.FAILURE),
+        (["--url", url, "routes", "--rule", "best"], ExitStatus.USAGE),
+        (["--url", url, "call", LABEL, "image", "--priority", "urgent"], ExitStatus.USAGE),
+        (["--url", url, "--backend", "rabbitmq+redis", "keeper"], ExitStatus.USAGE),
+        (["--url", url, "--backend", "rabbitmq+redis", "--amqp", "rabbit", "router"], ExitStatus.FAILURE),
         (["--url", url, "autoscale", "--min", "5", "--max", "2"], ExitStatus.FAILURE),
         (["--url", url, "autoscale", "--min", "0"], ExitStatus.FAILURE),
         (["trace", "x", "--from", str(tmp_path)], ExitStatus.FAILURE),
@@ -176,7 +180,7 @@ def test_what_is_wrong_is_said_in_one_line_with_a_hint(
     with pytest.raises(SystemExit) as ended:
         main(["rpc", "--url", url, "call", "nobody", "image"])
     assert ended.value.code == ExitStatus.FAILURE
-    assert "refused (unknown device)" in capsys.readouterr().out
+    assert "refused (unknown device: " in capsys.readouterr().out
 
 
 def test_autoscale_starts_routers_and_stops_them(world: World) -> None:
@@ -271,3 +275,32 @@ def test_the_handlers_and_types_of_the_page_are_taken(url: str, world: World, tm
     body = json.dumps({"price": "1.99", "labels": [LABEL, "0123456789ac"]})
     done = tidegate("--url", url, "--namespace", "shop", "dispatch", "new-price", body)
     assert done.returncode == ExitStatus.OK and done.stdout.strip().endswith("ack: 2"), done
+
+
+def test_parts_wait_for_their_broker(tmp_path: Path) -> None:
+    port = free_port()
+    where = f"mqtt://127.0.0.1:{port}"
+    gateway, router = (
+        subprocess.Popen(
+            [sys.executable, "-m", "tidegate", "rpc", "--url", where, "--default-gateway", "0" * 12, part],
+            env=CLEAN,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for part in ("gateway", "router")
+    )
+    try:
+        for process in (gateway, router):
+            assert process.stderr is not None and "nobody listens" in process.stderr.readline()
+        command = [sys.executable, "-m", "tidegate", "serve", "--host", "127.0.0.1", "--port", str(port)]
+        with subprocess.Popen(command, env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as broker:
+            for process in (gateway, router):
+                assert process.stdout is not None and process.stdout.readline()
+            done = tidegate("--url", where, "call", LABEL, "blink")
+            assert (done.returncode, done.stderr) == (ExitStatus.OK, "")
+            broker.terminate()
+    finally:
+        for process in (gateway, router):
+            process.terminate()
+            process.communicate()

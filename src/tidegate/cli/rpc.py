@@ -24,7 +24,8 @@ def _common(
         str, typer.Option("--url", "-L", envvar="TIDEGATE_URL", help="The MQTT broker of the gateways.")
     ] = "mqtt://localhost",
     backend: Annotated[
-        str, typer.Option(envvar="TIDEGATE_RPC_BACKEND", help="mqtt, or rabbitmq+redis.")
+        Literal["mqtt", "rabbitmq+redis"],
+        typer.Option(envvar="TIDEGATE_RPC_BACKEND", help="What queues and return addresses are made of."),
     ] = "mqtt",
     amqp: Annotated[
         str, typer.Option(envvar="TIDEGATE_RPC_AMQP", help="RabbitMQ, with rabbitmq+redis.")
@@ -216,13 +217,13 @@ def gateway(
         )
         return [(await stack.enter_async_context(part)).wait_closed()]
 
-    serve(f"emulating: {len(names)} gateways", make)
+    serve(f"emulating: {len(names)} gateway{'s' * (len(names) > 1)}", make)
 
 
 @app.command("routes")
 def routes(
     context: typer.Context,
-    rule: Annotated[str, typer.Option(help="aged, or thesis.")] = "aged",
+    rule: Annotated[Literal["aged", "thesis"], typer.Option(help="How a route is chosen.")] = "aged",
     list_routes: Annotated[bool, typer.Option("--list", help="Print the routes and end.")] = False,
 ) -> None:
     """Keep routes from what gateways hear of devices; one of these for a backbone, a second one takes over."""
@@ -258,6 +259,8 @@ def keeper(context: typer.Context) -> None:
     from tidegate.rpc import Keeper
 
     common: Common = context.obj
+    if common.backend != "mqtt":
+        raise typer.BadParameter("Redis keeps this: no keeper is needed", param_hint="--backend")
 
     async def make(stack: AsyncExitStack) -> list[Any]:
         part = Keeper(common.options())
@@ -318,8 +321,13 @@ def autoscale(
     if cpu:
         command += ["--cpu", str(cpu)]
 
+    is_first = True
+
     def told(sample: Sample, wanted: int) -> None:
-        if not quiet:
+        nonlocal is_first
+        is_idle = not (is_first or sample.arrivals or sample.backlog or wanted != sample.replicas)
+        is_first = False
+        if not quiet and not is_idle:
             typer.echo(
                 f"{sample.arrivals:8.0f}/s  {sample.cost * 1e3:6.2f} ms each  {sample.backlog:6} waiting  "
                 f"oldest {sample.oldest:5.2f} s  {sample.replicas} -> {wanted} routers"

@@ -1,6 +1,7 @@
 """What all commands of `tidegate rpc` share: how to reach the backbone, and how a long-running part is run."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -11,11 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tidegate import log
+from tidegate.client.errors import ConnectionLost, Refused, ServerDisconnected
+from tidegate.errors import TidegateError
 from tidegate.rpc.errors import RpcError
 
 if TYPE_CHECKING:
     from tidegate.rpc import DeviceType, Options
     from tidegate.rpc.telemetry import Observer
+
+_RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +122,49 @@ def _first_line(path: Path) -> str:
         ) from None
 
 
+async def _open(
+    make: "Callable[[AsyncExitStack], Awaitable[list[Any]]]", stack: AsyncExitStack
+) -> list[Any]:
+    """Open parts; if a server is not there yet, say so once and wait for it, as after a restart of it."""
+    is_told = False
+    while True:
+        async with AsyncExitStack() as attempt:
+            try:
+                waits = await make(attempt)
+            except TidegateError as error:
+                if not _is_away(error):
+                    raise
+                if not is_told:
+                    typer.echo(f"waiting: {error}", err=True)
+                    is_told = True
+            else:
+                await stack.enter_async_context(attempt.pop_all())
+                return waits
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+def _is_away(error: BaseException | None) -> bool:
+    """Whether a server did not answer at all; one that says no would say it again."""
+    while error is not None:
+        if isinstance(error, Refused | ServerDisconnected) or "Auth" in type(error).__name__:
+            return False
+        if isinstance(error, ConnectionLost | ConnectionError) or type(error).__name__ == "ConnectionError":
+            return True
+        error = error.__cause__
+    return False
+
+
 def serve(what: str, make: "Callable[[AsyncExitStack], Awaitable[list[Any]]]") -> None:
     """Run parts until Ctrl-C or SIGTERM: `make` opens them and gives what to wait for; `what` is said when all are."""
     from tidegate.cli.client_options import SIGTERM_STATUS, run
 
+    log.configure("warning")
+    for library in ("aio_pika", "aiormq"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # what matters of it is told by us
+
     async def work() -> int:
         async with AsyncExitStack() as stack:
-            waits = await make(stack)
+            waits = await _open(make, stack)
             typer.echo(what)
             sys.stdout.flush()
             done, pending = await asyncio.wait(

@@ -24,7 +24,7 @@ def call(
     method: Annotated[str, typer.Argument(metavar="METHOD")],
     fields: Annotated[list[str] | None, typer.Argument(metavar="[NAME=VALUE]...")] = None,
     deadline: Annotated[float, typer.Option("--deadline", "-W", help="Seconds to wait.")] = 10.0,
-    priority: Annotated[str, typer.Option(help="high, normal or low.")] = "normal",
+    priority: Annotated[Literal["high", "normal", "low"], typer.Option(help="Served in this order.")] = "normal",
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result.")] = False,
 ) -> None:
     """Call one device and print the outcome; exits with 0 if the device did it."""
@@ -45,7 +45,8 @@ def call(
         if as_json:
             typer.echo(json.dumps({name: getattr(result, name) for name in result.__slots__}))
         else:
-            typer.echo(f"{result} after {result.seconds * 1e3:.0f} ms, request {result.request_id}")
+            request = f", request {result.request_id}" if result.request_id else ""
+            typer.echo(f"{result} after {result.seconds * 1e3:.0f} ms{request}")
         return ExitStatus.OK if result.is_ok else ExitStatus.FAILURE
 
     raise typer.Exit(run(work()))
@@ -81,7 +82,7 @@ def dispatch(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="Which of the workers' coroutines.")],
     body: Annotated[str, typer.Argument(metavar="JSON", help="What it is given, an object.")],
     deadline: Annotated[float, typer.Option("--deadline", "-W", help="Seconds to wait.")] = 180.0,
-    priority: Annotated[str, typer.Option(help="high, normal or low.")] = "normal",
+    priority: Annotated[Literal["high", "normal", "low"], typer.Option(help="Served in this order.")] = "normal",
     id: Annotated[str, typer.Option(help="The same id is the same task to devices.")] = "",
 ) -> None:
     """Put a task on the queue, wait for its end and print what the worker returned."""
@@ -137,14 +138,17 @@ def dead(
             word = ""
             if action != "list":
                 word = {"replay": "replayed: ", "drop": "dropped: "}[action] if task.id in done else "left: "
-            typer.echo(f"{word}{task.id} {task.kind} after {task.attempt} attempts: {task.reason}")
+            times = "1 attempt" if task.attempt == 1 else f"{task.attempt} attempts"
+            typer.echo(f"{word}{task.id} {task.kind} after {times}: {task.reason}")
         if action in ("replay", "drop") and chosen and not done:
             typer.echo(
                 f"error: no dead task could be {'replayed' if action == 'replay' else 'dropped'}", err=True
             )
             typer.echo("hint: what cannot be read can only be dropped", err=True)
             return ExitStatus.FAILURE
-        if task_id and not chosen:
+        if not chosen and task_id in ("", "all"):
+            typer.echo("no dead tasks", err=True)
+        elif task_id and not chosen:
             typer.echo(f"error: no dead task {task_id!r}", err=True)
             typer.echo("hint: `tidegate rpc dead list` names them", err=True)
             return ExitStatus.FAILURE

@@ -25,7 +25,7 @@ from tidegate.rpc.bundler import Bundler
 from tidegate.rpc.errors import Malformed, Refusal, Unavailable
 from tidegate.rpc.labels import SHELF_LABEL
 from tidegate.rpc.messages import Reply, is_text
-from tidegate.rpc.options import Options, check_name, new_name
+from tidegate.rpc.options import BackendName, Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason
 from tidegate.rpc.protocols import Address, ReturnStore
 from tidegate.rpc.returning import Returning
@@ -41,10 +41,11 @@ _TRIES = 50
 _PAUSE = 0.2  # 10 s in all: a store that is away longer has forgotten the addresses anyway
 
 
-def shared_filter(response: str, namespace: str = "main") -> str:
+def shared_filter(response: str, namespace: str = "main", backend: str = BackendName.RABBITMQ_REDIS) -> str:
     """What back routers subscribe to: a group and a filter, not the bare prefix of the thesis's text (hazard 11), and a
-    name that gateways do not use (hazard 13)."""
-    suffix = "" if namespace == "main" else f"-{namespace}"
+    name that gateways do not use (hazard 13). Routers of the other backend know nobody of whom these answers speak."""
+    suffix = "" if backend == BackendName.RABBITMQ_REDIS else f"-{backend}"
+    suffix += "" if namespace == "main" else f"-{namespace}"
     return f"$share/{GROUP}{suffix}/{response.format(gateway='+')}"
 
 
@@ -93,7 +94,11 @@ class BackRouter:
         self._telling: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -110,7 +115,7 @@ class BackRouter:
             await self._client.connect()
             for response, kinds in self.types.by_topic("response").items():
                 await self._client.subscribe(
-                    shared_filter(response, self.options.namespace),
+                    shared_filter(response, self.options.namespace, self.options.backend),
                     qos=1,
                     callback=partial(self._on_message, kinds),
                 )

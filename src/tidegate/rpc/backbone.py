@@ -144,7 +144,11 @@ class Backbone:
         self._address = ""
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -258,7 +262,7 @@ class Backbone:
         """Outcomes and reasons so far, what is open, and replies that came for nobody."""
         calls = self._calls
         return {
-            **self.counters,
+            **{str(name): count for name, count in self.counters.items()},
             "open": len(calls),
             "late": calls.late,
             "duplicate": calls.duplicate,
@@ -297,12 +301,20 @@ class Backbone:
         if deadline <= now:
             return Result(outcome=Outcome.EXPIRED, device=device, request_id=key)
         try:
+            if not isinstance(device, str):
+                raise Refusal(Reason.UNKNOWN_DEVICE, f"a device is named by text, not by {type(device).__name__}")
             if not is_text(device) or not is_text(key):
                 raise Refusal(Reason.MALFORMED, "a device or key with half a character")
             kind = self.types.of(device)
             encoded = kind.encode(method, fields)
         except Refusal as refusal:
-            return Result(outcome=Outcome.REFUSED, device=device, reason=refusal.reason, request_id=key)
+            return Result(
+                outcome=Outcome.REFUSED,
+                device=device,
+                reason=refusal.reason,
+                detail=str(refusal),
+                request_id=key,
+            )
         request = Request(
             correlation="",
             key=key,

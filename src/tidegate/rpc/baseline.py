@@ -47,7 +47,11 @@ class HttpRouter:
         self._connections: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

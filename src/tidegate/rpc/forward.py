@@ -80,7 +80,11 @@ class ForwardRouter:
         self._runner: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

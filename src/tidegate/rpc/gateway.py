@@ -286,7 +286,11 @@ class Emulator:
         self._advertising: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -312,9 +316,13 @@ class Emulator:
             self._state.close()
 
     async def wait_closed(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for gateway in self.gateways.values():
-                group.create_task(gateway._client.wait_closed())
+        """Until the first of them ends, which is a fault unless somebody closed it."""
+        waits = [asyncio.ensure_future(gateway.wait_closed()) for gateway in self.gateways.values()]
+        done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in pending:
+            wait.cancel()
+        for wait in done:
+            wait.result()
 
     def statistics(self) -> dict[str, int]:
         return dict(self.counters)

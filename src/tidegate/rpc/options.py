@@ -53,6 +53,8 @@ class Options:
         if self.backend not in list(BackendName):
             raise RpcError(f"backend {self.backend!r}", hint=f"use one of {', '.join(BackendName)}")
         check_name("namespace", self.namespace)
+        if self.backend == BackendName.RABBITMQ_REDIS and not self.amqp.startswith(("amqp://", "amqps://")):
+            raise RpcError(f"the RabbitMQ address {self.amqp!r}", hint="write amqp://user:password@host:port/")
         if self.window < 1 or self.session < 0:
             raise RpcError(
                 f"window {self.window}, session {self.session}", hint="window from 1, session from 0"

@@ -44,11 +44,12 @@ RETRYABLE = frozenset({Reason.NO_ROUTE, Reason.BUSY, Reason.UNAVAILABLE})
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """The end of one call. Times in seconds; `gateway` is the one that answered, if one did."""
+    """The end of one call. Times in seconds; `gateway` is the one that answered, if one did; `detail` is for people."""
 
     outcome: Outcome
     device: str
     reason: str = ""
+    detail: str = ""
     gateway: str = ""
     request_id: str = ""
     attempts: int = 1
@@ -60,5 +61,5 @@ class Result:
         return self.outcome is Outcome.ACK
 
     def __str__(self) -> str:
-        reason = f" ({self.reason})" if self.reason else ""
-        return f"{self.device} {self.outcome}{reason}"
+        why = ": ".join(part for part in (self.reason, self.detail) if part)
+        return f"{self.device} {self.outcome}{f' ({why})' if why else ''}"

@@ -18,7 +18,12 @@ from typing import Any, Final, TypeVar
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustChannel, AbstractRobustConnection
-from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, PublishError
+from aio_pika.exceptions import (
+    AMQPError,
+    ChannelInvalidStateError,
+    ProbableAuthenticationError,
+    PublishError,
+)
 from aiormq.exceptions import ChannelAccessRefused
 
 from tidegate.rpc.errors import Impossible, Unavailable
@@ -285,6 +290,8 @@ async def _reach(work: Awaitable[T], *passed: type[Exception]) -> T:
         raise
     except ChannelAccessRefused as error:
         raise Impossible(f"RabbitMQ: {error}", hint="check what this user may do") from error
+    except ProbableAuthenticationError as error:
+        raise Impossible(f"RabbitMQ: {error}", hint="check user name and password in --amqp") from error
     except (AMQPError, OSError, TimeoutError, ChannelInvalidStateError) as error:
         raise Unavailable(f"RabbitMQ: {error or type(error).__name__}", hint="check that it runs") from error
     except Exception as error:
