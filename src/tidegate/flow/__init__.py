@@ -17,6 +17,14 @@ from tidegate.flow.shared import (
     Sticky,
     Thesis,
 )
+from tidegate.flow.timeout import (
+    ActiveTimeout,
+    AdaptiveTimeout,
+    FixedTimeout,
+    NoTimeout,
+    PaperTimeout,
+    TimeoutPolicy,
+)
 
 SHARED: dict[str, Callable[[], SharedPolicy]] = {
     "round_robin": RoundRobin,
@@ -38,6 +46,13 @@ PRIORITY: dict[str, Callable[..., PriorityPolicy]] = {
     "ageing": AgeingPriority,
     "paper": PaperPriority,
     "off": NoPriority,
+}
+TIMEOUT: dict[str, Callable[..., TimeoutPolicy]] = {
+    "active": ActiveTimeout,
+    "adaptive": AdaptiveTimeout,
+    "fixed": FixedTimeout,
+    "paper": PaperTimeout,
+    "off": NoTimeout,
 }
 
 _T = TypeVar("_T")
@@ -74,17 +89,25 @@ def priority_policy(name: str) -> Callable[..., PriorityPolicy]:
     return _find("priority", name, PRIORITY)
 
 
+def timeout_policy(name: str) -> Callable[..., TimeoutPolicy]:
+    """What makes a timeout policy; its keywords differ, none is required. Raises `UnknownPolicy`."""
+    return _find("timeout", name, TIMEOUT)
+
+
 __all__ = [
     "BACKOFF",
     "PRIORITY",
     "SHARED",
+    "TIMEOUT",
     "BackoffPolicy",
     "PriorityPolicy",
     "RandomMember",
     "RoundRobin",
     "SharedPolicy",
+    "TimeoutPolicy",
     "UnknownPolicy",
     "backoff_policy",
     "priority_policy",
     "shared_policy",
+    "timeout_policy",
 ]
