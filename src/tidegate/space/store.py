@@ -1,0 +1,152 @@
+"""One set of triples, and questions to it that stop when their time or their room is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from pyoxigraph import (
+    QueryBoolean,
+    QuerySolutions,
+    QueryTriples,
+    RdfFormat,
+    Store,
+    Triple,
+    Variable,
+)
+
+from tidegate.space.errors import Fault, SpaceError, malformed, unsupported
+from tidegate.space.terms import DEFAULT, Row, Term, canonical_triple, quad
+from tidegate.space.tokens import Unreadable, tokenize, words
+
+_STEP = 256  # answers between two looks at the clock
+# SERVICE and LOAD would make the broker fetch whatever a client names; a space is one graph.
+_REFUSED = {
+    "SERVICE": "ask the other endpoint yourself",
+    "GRAPH": "a space is one graph: use a space for each",
+    "FROM": "a space is one graph: use a space for each",
+}
+
+
+def check_query(text: str) -> None:
+    """Raise for what a space does not offer."""
+    try:
+        found = words(tokenize(text))
+    except Unreadable:
+        # Not ours to judge, but what could reach out must not slip through.
+        found = {word for word in _REFUSED if word in text.upper()}
+    for word, hint in _REFUSED.items():
+        if word in found:
+            raise unsupported(f"{word} is not offered", hint)
+
+
+class TripleStore:
+    """Triples in memory. Reading may happen in any thread, changing in one."""
+
+    def __init__(self) -> None:
+        self._store = Store()
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __iter__(self) -> Iterator[Triple]:
+        return (each.triple for each in self._store)
+
+    def __contains__(self, triple: Triple) -> bool:
+        return quad(triple) in self._store
+
+    def difference(
+        self, removed: Iterable[Triple], added: Iterable[Triple]
+    ) -> tuple[list[Triple], list[Triple]]:
+        """What removing the first and then adding the second would change."""
+        store = self._store
+        wanted = dict.fromkeys(canonical_triple(each) for each in added)
+        gone = dict.fromkeys(canonical_triple(each) for each in removed)
+        return (
+            [each for each in gone if each not in wanted and quad(each) in store],
+            [each for each in wanted if quad(each) not in store],
+        )
+
+    def change(self, removed: Iterable[Triple], added: Iterable[Triple]) -> None:
+        for each in removed:
+            self._store.remove(quad(each))
+        self._store.extend(quad(each) for each in added)
+
+    def bulk_load(self, data: bytes) -> None:
+        """N-Triples, quickly and without a difference: for a store that is empty."""
+        self._store.bulk_load(data, RdfFormat.N_TRIPLES)
+
+    def dump(self) -> bytes:
+        return self._store.dump(format=RdfFormat.N_TRIPLES, from_graph=DEFAULT) or b""
+
+    def ask(
+        self, text: str, substitutions: dict[Variable, Term] | None = None
+    ) -> QuerySolutions | QueryBoolean | QueryTriples:
+        """Begin a query; raises `SpaceError` for one that makes no sense."""
+        try:
+            return self._store.query(text, substitutions=substitutions)
+        except SyntaxError as error:
+            raise malformed(f"not SPARQL: {first_line(error)}", "check the query") from None
+        except (ValueError, RuntimeError, OSError) as error:
+            raise malformed(f"the query cannot be answered: {first_line(error)}") from None
+
+    def rows(
+        self,
+        text: str,
+        variables: list[str],
+        substitutions: dict[Variable, Term] | None = None,
+        *,
+        seconds: float,
+        limit: int,
+    ) -> list[Row]:
+        """All answers of a SELECT, or one empty row for an ASK that is true."""
+        answer = self.ask(text, substitutions)
+        if isinstance(answer, QueryBoolean):
+            return [()] if answer else []
+        if isinstance(answer, QueryTriples):
+            raise unsupported("only SELECT and ASK have rows")
+        deadline = time.monotonic() + seconds
+        found: list[Row] = []
+        while chunk := list(islice(answer, _STEP)):
+            found += [tuple(solution[name] for name in variables) for solution in chunk]
+            if len(found) > limit:
+                raise too_many(limit)
+            if time.monotonic() > deadline:
+                raise too_slow(seconds)
+        return found
+
+    def triples(self, text: str, *, seconds: float, limit: int) -> list[Triple]:
+        """All answers of a CONSTRUCT."""
+        answer = self.ask(text)
+        if not isinstance(answer, QueryTriples):
+            raise unsupported("only CONSTRUCT has triples")
+        deadline = time.monotonic() + seconds
+        found: list[Triple] = []
+        while chunk := list(islice(answer, _STEP)):
+            found += chunk
+            if len(found) > limit:
+                raise too_many(limit)
+            if time.monotonic() > deadline:
+                raise too_slow(seconds)
+        return found
+
+
+def first_line(error: BaseException) -> str:
+    """The parser's message without its list of everything it would have liked."""
+    text = str(error).split(": expected", 1)[0]
+    return " ".join(text.split())[:300]
+
+
+def too_many(limit: int) -> SpaceError:
+    return SpaceError(
+        Fault.TOO_LARGE, f"the answer has more than {limit} rows", hint="add a LIMIT, or ask for less"
+    )
+
+
+def too_slow(seconds: float) -> SpaceError:
+    return SpaceError(
+        Fault.TIMEOUT,
+        f"the query took more than {seconds:g} s",
+        hint="ask for less, or for something simpler",
+    )

@@ -1,0 +1,71 @@
+"""SPARQL as a list of tokens: enough to see its parts, not to judge it; the store's own parser does that.
+
+A text that cannot be cut into tokens raises `Unreadable`: whoever asked then takes the cautious way.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+class Unreadable(Exception):
+    """Valid or not, we do not understand it."""
+
+
+@dataclass(slots=True, frozen=True)
+class Token:
+    """`kind`: iri, name (prefixed), var, string, number, lang, blank, word, op. `start` and `end` in characters."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+    def is_op(self, text: str) -> bool:
+        return self.kind == "op" and self.text == text
+
+    def is_word(self, *words: str) -> bool:
+        return self.kind == "word" and self.text.upper() in words
+
+
+_PLX = r"%[0-9A-Fa-f]{2}|\\[_~.\-!$&'()*+,;=/?#@%]"
+_LOCAL = rf"(?:(?:[\w:]|{_PLX})(?:(?:[\w\-:.]|{_PLX})*(?:[\w\-:]|{_PLX}))?)?"
+_PATTERN: Final = re.compile(
+    "|".join(
+        (
+            r"(?P<skip>\s+|\#[^\n\r]*)",
+            r'(?P<string>"""(?:[^"\\]|\\.|"(?!""))*"""' + r"|'''(?:[^'\\]|\\.|'(?!''))*'''",
+            r'"(?:[^"\\\n\r]|\\.)*"' + r"|'(?:[^'\\\n\r]|\\.)*')",
+            r'(?P<iri><[^<>"{}|^`\\\x00-\x20]*>)',
+            r"(?P<var>[?$]\w+)",
+            r"(?P<lang>@[A-Za-z]+(?:-[A-Za-z0-9]+)*)",
+            r"(?P<blank>_:\w(?:[\w\-.]*[\w\-])?)",
+            rf"(?P<name>(?:[^\W\d_](?:[\w\-.]*[\w\-])?)?:{_LOCAL})",
+            r"(?P<number>[+-]?(?:\d+\.\d+|\.\d+|\d+)(?:[eE][+-]?\d+)?)",
+            r"(?P<word>[^\W\d]\w*)",
+            r"(?P<op>\^\^|&&|\|\||!=|<=|>=|<<|>>|\{\||\|\}|[{}()\[\].,;=<>!+\-*/|^?~@])",
+        )
+    ),
+    re.DOTALL,
+)
+
+
+def tokenize(text: str) -> list[Token]:
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _PATTERN.match(text, at)
+        if match is None:
+            raise Unreadable(f"character {text[at]!r} at {at}")
+        kind = match.lastgroup or "op"
+        if kind != "skip":
+            found.append(Token(kind, match.group(), at, match.end()))
+        at = match.end()
+    return found
+
+
+def words(tokens: list[Token]) -> set[str]:
+    """Every bare word in capitals: keywords and functions."""
+    return {token.text.upper() for token in tokens if token.kind == "word"}

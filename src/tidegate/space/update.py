@@ -1,0 +1,145 @@
+"""SPARQL updates as differences: each operation becomes the CONSTRUCT queries that give what it removes and adds.
+
+The store could execute an update by itself, but would not say what it changed, and standing queries live on that. The
+texts of templates and groups are passed on as they are; the store's parser judges them as part of a CONSTRUCT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyoxigraph import Triple
+
+from tidegate.space.errors import SpaceError, malformed, unsupported
+from tidegate.space.store import TripleStore, check_query
+from tidegate.space.tokens import Token, Unreadable, tokenize
+
+Construct = Callable[[str], list[Triple]]
+_OFFERED = "INSERT DATA, DELETE DATA, DELETE WHERE, DELETE … INSERT … WHERE and CLEAR"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Operation:
+    """CONSTRUCT queries, "" for none. `is_data`: they look at nothing, so they take no time worth limiting."""
+
+    remove: str = ""
+    add: str = ""
+    is_data: bool = False
+    is_clear: bool = False
+
+    def evaluate(self, store: TripleStore, construct: Construct) -> tuple[list[Triple], list[Triple]]:
+        """What it removes and adds, the store being as it is."""
+        if self.is_clear:
+            return list(store), []
+        return (
+            construct(self.remove) if self.remove else [],
+            construct(self.add) if self.add else [],
+        )
+
+
+def read_update(text: str) -> list[Operation]:
+    """Raises `SpaceError` for what is no update, or none that a space offers."""
+    try:
+        reader = _Reader(text, tokenize(text))
+        found = reader.operations()
+    except (Unreadable, IndexError):
+        raise malformed("not a SPARQL update", f"a space offers {_OFFERED}") from None
+    check_query(text)
+    return found
+
+
+class _Reader:
+    def __init__(self, text: str, tokens: list[Token]) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._at = 0
+        self._prologue = ""
+
+    @property
+    def _is_over(self) -> bool:
+        return self._at >= len(self._tokens)
+
+    def operations(self) -> list[Operation]:
+        found: list[Operation] = []
+        while True:
+            self._read_prologue()
+            if self._is_over:
+                return found
+            found.append(self._operation())
+            if self._is_over:
+                return found
+            if not self._tokens[self._at].is_op(";"):
+                raise self._unexpected()
+            self._at += 1
+
+    def _read_prologue(self) -> None:
+        while not self._is_over and self._tokens[self._at].is_word("PREFIX", "BASE"):
+            first = self._tokens[self._at]
+            self._at += 2 if first.is_word("BASE") else 3
+            self._prologue += self._text[first.start : self._tokens[self._at - 1].end] + "\n"
+
+    def _operation(self) -> Operation:
+        token = self._tokens[self._at]
+        self._at += 1
+        if token.is_word("INSERT"):
+            if self._skip("DATA"):
+                return Operation(add=self._construct(self._braces(), "{}"), is_data=True)
+            template = self._braces()
+            return Operation(add=self._construct(template, self._where()))
+        if token.is_word("DELETE"):
+            return self._delete()
+        if token.is_word("CLEAR", "DROP"):
+            self._skip("SILENT")
+            if self._skip("DEFAULT", "ALL"):
+                return Operation(is_clear=True)
+        if token.kind == "word":
+            raise unsupported(f"{token.text.upper()} is not offered", f"a space offers {_OFFERED}")
+        self._at -= 1
+        raise self._unexpected()
+
+    def _delete(self) -> Operation:
+        if self._skip("DATA"):
+            return Operation(remove=self._construct(self._braces(), "{}"), is_data=True)
+        if self._skip("WHERE"):
+            group = self._braces()
+            return Operation(remove=self._construct(group, group))
+        removed = self._braces()
+        added = self._braces() if self._skip("INSERT") else ""
+        where = self._where()
+        return Operation(
+            remove=self._construct(removed, where), add=self._construct(added, where) if added else ""
+        )
+
+    def _skip(self, *words: str) -> bool:
+        if self._is_over or not self._tokens[self._at].is_word(*words):
+            return False
+        self._at += 1
+        return True
+
+    def _where(self) -> str:
+        if not self._is_over and self._tokens[self._at].is_word("USING"):
+            raise unsupported("USING is not offered", "a space is one graph")
+        if not self._skip("WHERE"):
+            raise self._unexpected()
+        return self._braces()
+
+    def _braces(self) -> str:
+        """The text of a balanced group, braces included."""
+        first = self._tokens[self._at]
+        if not first.is_op("{"):
+            raise self._unexpected()
+        depth = 0
+        while True:
+            token = self._tokens[self._at]
+            self._at += 1
+            depth += token.is_op("{") - token.is_op("}")
+            if depth == 0:
+                return self._text[first.start : token.end]
+
+    def _construct(self, template: str, where: str) -> str:
+        return f"{self._prologue}CONSTRUCT {template} WHERE {where}"
+
+    def _unexpected(self) -> SpaceError:
+        near = self._tokens[self._at].text if not self._is_over else "the end"
+        return malformed(f"not a SPARQL update: {near!r} is not expected here", f"a space offers {_OFFERED}")
