@@ -24,6 +24,7 @@ COMMANDS = {
     "sub": "sub",
     "top": "top",
     "bench": "bench",
+    "space": "space",
     "lab": "lab",
     "passwd": "passwd",
     "store": "store",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from tidegate.errors import TidegateError
+from tidegate.flow.timeout import UNKNOWN, Announcement
 
 
 class Fault(StrEnum):
@@ -30,6 +31,8 @@ class SpaceError(TidegateError):
         self.fault = fault
         self.hint = hint
         self.retry_after = retry_after
+        self.load: Announcement = UNKNOWN
+        """What the broker announced with its refusal, on the client's side."""
 
 
 def malformed(text: str, hint: str = "") -> SpaceError:

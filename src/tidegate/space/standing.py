@@ -254,6 +254,12 @@ class StandingQuery:
             oldest = self.history.popleft()
             self._history_rows -= len(oldest.added) + len(oldest.removed)
 
+    def restore(self, number: int, version: int, changes: list[Change]) -> None:
+        """Go on where a snapshot left off."""
+        self.number, self.version = number, version
+        for change in changes:
+            self._remember(change)
+
     def missed(self, number: int) -> list[Change] | None:
         """Changes after `number`, in order; None if they are not all remembered."""
         if number == self.number:

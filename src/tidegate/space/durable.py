@@ -1,0 +1,219 @@
+"""A space that outlives its process: the engine, its journal, and the snapshots between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+from pyoxigraph import RdfFormat, Triple, parse
+
+from tidegate.space.engine import Outcome, SpaceEngine
+from tidegate.space.errors import Fault, SpaceError
+from tidegate.space.journal import (
+    SNAPSHOT_BYTES,
+    Journal,
+    read_records,
+    read_snapshot,
+    sync_folder,
+    write_snapshot,
+)
+from tidegate.space.settings import SpaceLimits
+from tidegate.space.standing import Change, StandingQuery
+from tidegate.space.terms import row_from_json, row_json, to_ntriples
+
+_SNAPSHOT: Final = re.compile(r"snapshot-(\d+)\.nt")
+_JOURNAL: Final = re.compile(r"journal-(\d+)\.log")
+
+
+class DurableSpace:
+    """With `folder` None nothing is kept, and `commit` has nothing to wait for."""
+
+    def __init__(
+        self,
+        name: str,
+        limits: SpaceLimits,
+        folder: Path | None = None,
+        *,
+        sync: bool = True,
+        snapshot_bytes: int = SNAPSHOT_BYTES,
+    ) -> None:
+        self.engine = SpaceEngine(name, limits)
+        self._folder = folder
+        self._sync = sync
+        self._snapshot_bytes = snapshot_bytes
+        self._journal: Journal | None = None
+        self._snapshot: asyncio.Task[None] | None = None
+        self.snapshots = 0
+        self.recovered = 0  # records applied again at the start
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._journal = Journal(self._recover(folder), sync=sync)
+            sync_folder(folder)
+
+    def apply(self, removed: list[Triple], added: list[Triple]) -> Outcome:
+        outcome = self.engine.apply(removed, added)
+        if self._journal is not None and not outcome.is_empty:
+            record: dict[str, Any] = {"v": outcome.version}
+            if outcome.removed:
+                record["-"] = to_ntriples(outcome.removed)
+            if outcome.added:
+                record["+"] = to_ntriples(outcome.added)
+            self._journal.add(record)
+        return outcome
+
+    def watch(self, text: str) -> StandingQuery:
+        known = len(self.engine.standing)
+        standing = self.engine.watch(text)
+        if self._journal is not None and len(self.engine.standing) > known:
+            self._journal.add({"watch": text})
+        return standing
+
+    def end_watch(self, watch: str) -> None:
+        if self.engine.end_watch(watch) and self._journal is not None:
+            self._journal.add({"end": watch})
+
+    async def commit(self) -> None:
+        """Wait until all that was done so far is on disk."""
+        journal = self._journal
+        if journal is None:
+            return
+        await journal.commit()  # the one that has what was done, though another may follow
+        if journal.size > self._snapshot_bytes and journal is self._journal and self._snapshot is None:
+            self._rotate()
+
+    async def close(self) -> None:
+        if self._snapshot is not None:
+            await self._snapshot
+        if self._journal is not None:
+            await self._journal.close()
+
+    def _rotate(self) -> None:
+        """A new journal from here, and a child that writes what all before it amounts to."""
+        assert self._folder is not None and self._journal is not None
+        version = self.engine.version
+        old = self._journal
+        path = self._folder / f"journal-{version}.log"
+        if path == old.path:
+            return  # not one update since the last
+        self._journal = Journal(path, sync=self._sync)
+        target = self._folder / f"snapshot-{version}.nt"
+        pid = os.fork()
+        if pid == 0:
+            _write_and_exit(target, self.engine)
+        self._snapshot = asyncio.create_task(self._finish(pid, version, old))
+
+    async def _finish(self, pid: int, version: int, old: Journal) -> None:
+        try:
+            await old.close()
+            _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+            if status == 0 and self._folder is not None:
+                self.snapshots += 1
+                for path in self._folder.iterdir():
+                    found = _SNAPSHOT.fullmatch(path.name) or _JOURNAL.fullmatch(path.name)
+                    if found and int(found[1]) < version:
+                        path.unlink()
+        finally:
+            self._snapshot = None
+
+    def _recover(self, folder: Path) -> Path:
+        """Load what is there; gives the journal to go on with."""
+        for path in folder.glob("_snapshot-*"):
+            path.unlink()  # the process ended before it was whole
+        names = [path.name for path in folder.iterdir()]
+        snapshots = sorted(int(found[1]) for name in names if (found := _SNAPSHOT.fullmatch(name)))
+        start = snapshots[-1] if snapshots else 0
+        if snapshots:
+            _load_snapshot(folder / f"snapshot-{start}.nt", self.engine)
+        journals = sorted(int(found[1]) for name in names if (found := _JOURNAL.fullmatch(name)))
+        for number in journals:
+            if number >= start:
+                for record in read_records(folder / f"journal-{number}.log"):
+                    self._repeat(record)
+        return folder / f"journal-{max([start, *journals])}.log"
+
+    def _repeat(self, record: dict[str, Any]) -> None:
+        self.recovered += 1
+        engine = self.engine
+        if "watch" in record:
+            engine.watch(record["watch"])
+        elif "end" in record:
+            engine.end_watch(record["end"])
+        elif record["v"] == engine.version + 1:
+            engine.apply(_triples(record.get("-", "")), _triples(record.get("+", "")))
+            if engine.version != record["v"]:
+                raise _gap(engine, record["v"])
+        elif record["v"] > engine.version:
+            raise _gap(engine, record["v"])
+
+
+def _gap(engine: SpaceEngine, version: int) -> SpaceError:
+    return SpaceError(
+        Fault.INTERNAL,
+        f"the journal of space {engine.name!r} goes from version {engine.version} to {version}",
+        hint="a file is missing: restore the folder from a backup",
+    )
+
+
+def _triples(text: str) -> list[Triple]:
+    return [each.triple for each in parse(text.encode(), RdfFormat.N_TRIPLES)] if text else []
+
+
+def _write_and_exit(target: Path, engine: SpaceEngine) -> None:
+    """In the child: never returns."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.closerange(3, 1 << 16)
+        os.nice(5)
+        write_snapshot(target, _meta(engine), engine.store.dump())
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _meta(engine: SpaceEngine) -> dict[str, Any]:
+    return {
+        "version": engine.version,
+        "watches": [
+            {
+                "text": each.text,
+                "number": each.number,
+                "version": each.version,
+                "history": [change_json(each.variables, change) for change in each.history],
+            }
+            for each in engine.standing.values()
+        ],
+    }
+
+
+def _load_snapshot(path: Path, engine: SpaceEngine) -> None:
+    meta, triples = read_snapshot(path)
+    engine.store.bulk_load(triples)
+    engine.version = meta["version"]
+    for fields in meta["watches"]:
+        standing = engine.watch(fields["text"])
+        changes = [change_from_json(standing.variables, each) for each in fields["history"]]
+        standing.restore(fields["number"], fields["version"], changes)
+
+
+def change_json(variables: list[str], change: Change) -> dict[str, Any]:
+    return {
+        "version": change.version,
+        "number": change.number,
+        "added": [row_json(variables, row) for row in change.added],
+        "removed": [row_json(variables, row) for row in change.removed],
+    }
+
+
+def change_from_json(variables: list[str], fields: dict[str, Any]) -> Change:
+    return Change(
+        version=fields["version"],
+        number=fields["number"],
+        added=[row_from_json(variables, row) for row in fields["added"]],
+        removed=[row_from_json(variables, row) for row in fields["removed"]],
+    )

@@ -1,0 +1,159 @@
+"""Updates on disk before they are acknowledged, and snapshots so that the journal does not grow for ever.
+
+A record is its length, a checksum, and JSON. A snapshot is a file of its own: one line about versions and watches,
+then N-Triples. After a crash the newest snapshot is loaded and the records after it are applied again; standing
+queries see them as they did before, so the notifications that somebody missed are there again, with the same numbers.
+The last record may be torn: nobody was told that it was done. Damage anywhere else is refused, not repaired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from tidegate.space.errors import Fault, SpaceError
+
+_HEAD: Final = struct.Struct("<II")
+SNAPSHOT_BYTES: Final = 64 * 1024 * 1024  # of journal that make a snapshot worth while
+
+
+class Journal:
+    """One file being written; `commit` waits until what was added so far is on disk, many callers at once."""
+
+    def __init__(self, path: Path, *, sync: bool = True) -> None:
+        self.path = path
+        self._sync = sync
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.size = os.fstat(self._file).st_size
+        self._pending: list[bytes] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "tidegate-journal")
+        self._error: OSError | None = None
+        self.commits = 0
+
+    def add(self, record: dict[str, Any]) -> None:
+        data = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+        self._pending.append(_HEAD.pack(len(data), zlib.crc32(data)) + data)
+        self.size += len(data) + _HEAD.size
+
+    async def commit(self) -> None:
+        """Raises `SpaceError` if the disk does not take it; the journal takes nothing any more then."""
+        if self._error is not None:
+            raise _cannot_write(self._error)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_all())
+        await waiter
+
+    async def _write_all(self) -> None:
+        """One write and one sync for all that came while the last one was under way."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiters:
+                data, self._pending = b"".join(self._pending), []
+                waiters, self._waiters = self._waiters, []
+                try:
+                    await loop.run_in_executor(self._thread, self._write, data)
+                except OSError as error:
+                    self._error = error
+                    waiters += self._waiters
+                    self._waiters = []
+                for waiter in waiters:
+                    if waiter.done():
+                        continue
+                    if self._error is not None:
+                        waiter.set_exception(_cannot_write(self._error))
+                    else:
+                        waiter.set_result(None)
+        finally:
+            self._writing = None
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+        if self._sync and data:
+            os.fdatasync(self._file)
+        self.commits += 1
+
+    async def close(self) -> None:
+        if self._error is None and (self._pending or self._waiters):
+            await self.commit()
+        if self._writing is not None:
+            await self._writing
+        self._thread.shutdown()
+        os.close(self._file)
+
+
+def _cannot_write(error: OSError) -> SpaceError:
+    return SpaceError(
+        Fault.INTERNAL,
+        f"the journal cannot be written: {error.strerror}",
+        hint="look at the disk, then restart",
+    )
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """All whole records; a torn last one is cut off the file."""
+    data = path.read_bytes()
+    at = 0
+    while at < len(data):
+        begin = at + _HEAD.size
+        if begin > len(data):
+            break
+        size, checksum = _HEAD.unpack_from(data, at)
+        end = begin + size
+        record = data[begin:end]
+        if end > len(data) or (zlib.crc32(record) != checksum and end == len(data)):
+            break
+        if zlib.crc32(record) != checksum:
+            raise SpaceError(
+                Fault.INTERNAL,
+                f"{path} is damaged at byte {at}",
+                hint="restore it from a backup; nothing was changed",
+            )
+        yield json.loads(record)
+        at = end
+    if at < len(data):
+        os.truncate(path, at)
+
+
+def write_snapshot(path: Path, meta: dict[str, Any], triples: bytes) -> None:
+    """Whole or not at all."""
+    temporary = path.with_name(f"_{path.name}")
+    with temporary.open("wb") as file:
+        file.write(json.dumps(meta, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        file.write(triples)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """So that a new name in it outlives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_snapshot(path: Path) -> tuple[dict[str, Any], bytes]:
+    head, _, triples = path.read_bytes().partition(b"\n")
+    try:
+        meta = json.loads(head)
+    except ValueError:
+        raise SpaceError(
+            Fault.INTERNAL, f"{path} is damaged", hint="restore it from a backup; nothing was changed"
+        ) from None
+    return meta, triples

@@ -1,0 +1,258 @@
+"""A standing query seen from a client: notifications as they come, and a check loop that finds what was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, deque
+from contextlib import AsyncExitStack
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from tidegate.client import ClientError, Message, Messages
+from tidegate.flow.timeout import Check, TimeoutPolicy
+from tidegate.space.durable import change_from_json
+from tidegate.space.errors import Fault, SpaceError
+from tidegate.space.requests import JSON, Operation, changes_topic
+from tidegate.space.standing import Change
+from tidegate.space.terms import Row, row_from_json
+
+if TYPE_CHECKING:
+    from tidegate.space.knowledge import Reply, Space
+
+
+class Watch:
+    """`rows` is the answer as far as it is known here, `version` and `number` say which. Iterates over changes.
+
+    A change that was lost on the way is noticed by its number, by the next notification or by a check, and fetched;
+    changes always come in order, each once. If the broker does not remember them any more, the difference between
+    what is known and the whole answer comes as one change, and `resets` counts it. Changes wait in a queue of bounded
+    length; if it is full, they are merged into the last one.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        body: str,
+        content_type: str | None,
+        policy: TimeoutPolicy,
+        *,
+        patience: float,
+        qos: int,
+        random: Random,
+        queue: int,
+    ) -> None:
+        self._space = space
+        self._body = body
+        self._content_type = content_type
+        self._patience = patience
+        self._qos = qos
+        self._random = random
+        self._limit = queue
+        self.loop = policy.loop()
+        """The timeout policy's state: t_ast, t_bck, t_avg, is_congested."""
+        self.id = ""
+        self.variables: list[str] = []
+        self.rows: Counter[Row] = Counter()
+        self.version = 0
+        self.number = 0
+        self._changes: deque[Change] = deque()
+        self._arrived = asyncio.Event()
+        self._gap = asyncio.Event()
+        self._error: Exception | None = None
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._notified = 0  # since the last check
+        self.checks = 0
+        self.dropped = 0  # checks without an answer
+        self.notifications = 0
+        self.lost = 0  # changes found by a check that no notification had brought
+        self.resets = 0
+
+    async def __aenter__(self) -> Self:
+        await self._register()
+        topic = changes_topic(self._space.name, self.id, self._space.prefix)
+        messages = await self._stack.enter_async_context(self._space.client.subscribed(topic, qos=self._qos))
+        self._tasks = [
+            asyncio.create_task(self._listen(messages)),
+            asyncio.create_task(self._check_loop()),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(self._on_task_done)
+        self._gap.set()  # what changed between the answer and the subscription is found by a check at once
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change:
+        """The next change; waits without limit, as a space may be quiet for days."""
+        while not self._changes:
+            if self._error is not None:
+                raise self._error
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._changes.popleft()
+
+    def statistics(self) -> dict[str, float]:
+        return {
+            "checks": self.checks,
+            "dropped": self.dropped,
+            "notifications": self.notifications,
+            "lost": self.lost,
+            "resets": self.resets,
+            "t_ast": self.loop.t_ast,
+            "t_bck": self.loop.t_bck,
+            "t_avg": self.loop.t_avg,
+            "version": self.version,
+        }
+
+    async def _register(self) -> None:
+        reply = await self._space.request(Operation.WATCH, self._body, content_type=self._content_type)
+        fields: dict[str, Any] = reply.json()
+        is_first = not self.id
+        self.id = fields["watch"]
+        self.variables = fields["variables"]
+        self._reset(fields, is_first=is_first)
+
+    def _reset(self, fields: dict[str, Any], *, is_first: bool = False) -> None:
+        """Take the whole answer; what differs from what was known is one change."""
+        rows = Counter(row_from_json(self.variables, each) for each in fields["rows"])
+        added, removed = rows - self.rows, self.rows - rows
+        self.rows = rows
+        self.version, self.number = fields["version"], fields["number"]
+        if not is_first:
+            self.resets += 1
+            if added or removed:
+                self._put(
+                    Change(
+                        version=self.version,
+                        number=self.number,
+                        added=list(added.elements()),
+                        removed=list(removed.elements()),
+                    )
+                )
+
+    def _put(self, change: Change) -> None:
+        if len(self._changes) >= self._limit:
+            last = self._changes.pop()
+            added = Counter(last.added) + Counter(change.added)
+            removed = Counter(last.removed) + Counter(change.removed)
+            change = Change(
+                version=change.version,
+                number=change.number,
+                added=list((added - removed).elements()),
+                removed=list((removed - added).elements()),
+            )
+        self._changes.append(change)
+        self._arrived.set()
+
+    def _take(self, change: Change) -> None:
+        self.rows.subtract(change.removed)
+        self.rows.update(change.added)
+        self.rows = +self.rows
+        self.number, self.version = change.number, change.version
+        self._put(change)
+
+    async def _listen(self, messages: Messages) -> None:
+        async for message in messages:
+            self._on_notification(message)
+
+    def _on_notification(self, message: Message) -> None:
+        try:
+            fields = message.json()
+            if "ended" in fields:
+                raise SpaceError(
+                    Fault.UNKNOWN_WATCH, f"the watch ended: {fields['ended']}", hint="watch again"
+                )
+            change = change_from_json(self.variables, fields)
+        except (ValueError, KeyError, TypeError):
+            return  # not from our broker; whatever it was, a check finds what is missing
+        self.notifications += 1
+        if change.number == self.number + 1:
+            self._notified += 1
+            self._take(change)
+        elif change.number > self.number:
+            self._gap.set()
+
+    async def _check_loop(self) -> None:
+        """Algorithm 1, with the policy's waits; a gap in the numbers is a reason to ask sooner."""
+        clock = asyncio.get_running_loop()
+        last = clock.time()
+        wait = self.loop.start(self._random)
+        while True:
+            await self._wait_for_gap(wait)
+            began = clock.time()
+            check = await self._check(began - last)
+            last = began
+            wait = self.loop.check(check, self._random)
+
+    async def _wait_for_gap(self, wait: float) -> None:
+        try:
+            async with asyncio.timeout(min(wait, 86_400.0)):
+                await self._gap.wait()
+        except TimeoutError:
+            return
+        self._gap.clear()
+        # Everybody who lost the same notification notices now.
+        await asyncio.sleep(min(wait, self.loop.react(self._random)))
+
+    async def _check(self, interval: float) -> Check:
+        self.checks += 1
+        clock = asyncio.get_running_loop()
+        began = clock.time()
+        body = json.dumps({"watch": self.id, "number": self.number})
+        try:
+            reply = await self._space.request(
+                Operation.CHECK, body, content_type=JSON, timeout=self._patience
+            )
+        except SpaceError as error:
+            if error.fault is Fault.UNKNOWN_WATCH:
+                await self._register()
+                return Check(interval=interval, duration=clock.time() - began)
+            if error.fault is not Fault.BUSY:
+                raise
+            self.dropped += 1
+            return Check(interval=interval, duration=clock.time() - began, is_dropped=True, load=error.load)
+        except ClientError:
+            self.dropped += 1
+            return Check(interval=interval, duration=clock.time() - began, is_dropped=True)
+        losses = self._on_reply(reply)
+        return Check(interval=interval, duration=clock.time() - began, losses=losses, load=reply.load)
+
+    def _on_reply(self, reply: Reply) -> int:
+        """Take what was missed; how much no notification had brought."""
+        fields = reply.json()
+        before = self.number
+        if "rows" in fields:
+            # Fewer changes than we know of: the broker lost its memory, and all that can be trusted is the answer.
+            self._reset(fields)
+        else:
+            for each in fields["missed"]:
+                change = change_from_json(self.variables, each)
+                if change.number == self.number + 1:
+                    self._take(change)
+            self.version = max(self.version, fields["version"])
+        losses = max(0, self.number - before)
+        self.lost += losses
+        self._notified = 0
+        return losses
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None and self._error is None:
+            error = task.exception()
+            assert isinstance(error, Exception)
+            self._error = error
+            self._arrived.set()
