@@ -160,7 +160,8 @@ async def _survive(url: str, data: Path, kills: int) -> None:
                 answer = await space.query(ALL)
                 stored = {f"{row[0].value} {row[1].value}" for row in answer.rows}  # type: ignore[union-attr]
                 assert set(acknowledged) <= stored
-                await _until(lambda size=len(stored): sum(seen.values()) == size)
+                total = len(stored)
+                await _until(lambda total=total: sum(seen.values()) == total)
                 assert +seen == Counter(answer.rows)
                 assert watch.resets == 0
                 assert numbers == list(range(1, len(numbers) + 1))

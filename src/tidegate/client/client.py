@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
@@ -25,6 +26,7 @@ from tidegate.client.errors import (
     NoResponder,
     NotConnected,
     NotSupported,
+    OperationTimeout,
     SubscribeRefused,
 )
 from tidegate.client.fields import MessageFields, message_properties
@@ -33,7 +35,11 @@ from tidegate.client.limits import ServerLimits
 from tidegate.client.message import Message
 from tidegate.client.options import ClientOptions
 from tidegate.client.publishing import SENT, Acknowledgement, Outgoing
+from tidegate.client.repeating import Answered, Repeating
 from tidegate.client.subscribing import Request, TopicFilter, subscribe_packet, subscription_list
+from tidegate.flow import timeout_policy
+from tidegate.flow.timeout import NAME as LOAD_PROPERTY
+from tidegate.flow.timeout import TimeoutPolicy, parse_announcement
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.errors import Blame
 from tidegate.mqtt.packets import Connack, Disconnect, Publish, Subscription, Unsubscribe
@@ -49,6 +55,10 @@ _DEFAULT: Any = object()
 """Stands for `options.operation_timeout` where None already means no limit."""
 
 _CLOSE_TIMEOUT = 5.0
+
+
+def _no_losses(_response: Message) -> int:
+    return 0
 
 
 class Client:
@@ -301,6 +311,56 @@ class Client:
         if seconds is not None:
             fields.setdefault("message_expiry_interval", max(1, math.ceil(seconds)))
         return await self._within(seconds, self._request(topic, payload, qos, fields), "to bring a response")
+
+    async def watch(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        policy: TimeoutPolicy | str = "active",
+        losses: Callable[[Message], int] = _no_losses,
+        nudge: str | None = None,
+        timeout: float = 2.0,
+        qos: int = 1,
+        random: Random | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> AsyncIterator[Message]:
+        """Repeat a request for ever and give its responses: `async for response in client.watch(…)`.
+
+        `policy` says how long to wait in between: "active", "adaptive", "fixed" and the others of `flow.TIMEOUT`, or
+        an object. `losses` looks at a response and says how many updates it brought that nobody had told of; that
+        is what the adaptive policies live on. A message on the topic filter `nudge` is a reason to ask soon. The load
+        is read from the User Property `tide-load` of a response. A request without response is one more to repeat.
+        """
+        found: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
+
+        async def ask() -> Answered:
+            try:
+                response = await self.request(topic, payload, timeout=timeout, qos=qos, **fields)
+            except (OperationTimeout, NoResponder):
+                return Answered(is_dropped=True)
+            await found.put(response)
+            load = parse_announcement(dict(response.user_properties).get(LOAD_PROPERTY, ""))
+            return Answered(losses=losses(response), load=load)
+
+        made = timeout_policy(policy)() if isinstance(policy, str) else policy
+        repeating = Repeating(ask, made.loop(), random)
+        work = asyncio.ensure_future(repeating.run())
+        if nudge is not None:
+            await self.subscribe(nudge, callback=lambda _: repeating.nudge())
+        try:
+            while True:
+                getting = asyncio.ensure_future(found.get())
+                await asyncio.wait([getting, work], return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    work.result()
+                yield await getting
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            if nudge is not None and self.is_connected:
+                await self.unsubscribe(nudge)
 
     async def respond(
         self,

@@ -1,4 +1,4 @@
-"""The event record: one JSON object a line for every message of a run, with the fields of `flow.backoff.Event`."""
+"""The event record: one JSON object a line, with the fields of `flow.backoff.Event` or `flow.timeout.Event`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import Self
-
-from tidegate.flow.backoff import Event
+from typing import Any, Self
 
 
 class EventFile:
@@ -25,11 +23,11 @@ class EventFile:
         self._file = self._temporary.open("w", encoding="utf-8")
         return self
 
-    def write(self, event: Event) -> None:
+    def write(self, event: Any) -> None:
         fields = asdict(event)
         # JSON knows no infinity, which is the rate of two messages at one instant.
-        for name in ("fr_avg", "fr_new"):
-            if not isfinite(fields[name]):
+        for name, value in fields.items():
+            if isinstance(value, float) and not isfinite(value):
                 fields[name] = None
         self._file.write(json.dumps(fields, separators=(",", ":")) + "\n")
         self.count += 1

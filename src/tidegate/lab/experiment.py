@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-    from tidegate.flow.backoff import Event
-
 T = TypeVar("T")
 
 
@@ -50,7 +48,7 @@ class Context:
     seeds: int = 0
     only: Part | None = None
     progress: Progress = field(default_factory=Silence)
-    record: Callable[[Event], None] | None = None  # where each message is noted, if anywhere
+    record: Callable[[Any], None] | None = None  # where each event of the paper is noted, if anywhere
 
     def wants(self, part: Part) -> bool:
         return self.only is None or self.only is part

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from tidegate.lab.active import PAPER as ACTIVE
 from tidegate.lab.backoff import PAPER as BACKOFF
 from tidegate.lab.errors import UnknownExperiment
 from tidegate.lab.experiment import Experiment, Paper
 
-PAPERS: tuple[Paper, ...] = (BACKOFF,)
+PAPERS: tuple[Paper, ...] = (BACKOFF, ACTIVE)
 NEAREST = 3
 
 

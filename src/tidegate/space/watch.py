@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.client import ClientError, Message, Messages
-from tidegate.flow.timeout import Check, TimeoutPolicy
+from tidegate.client.repeating import Answered, Repeating
+from tidegate.flow.timeout import TimeoutPolicy
 from tidegate.space.durable import change_from_json
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.requests import JSON, Operation, changes_topic
@@ -48,10 +49,8 @@ class Watch:
         self._content_type = content_type
         self._patience = patience
         self._qos = qos
-        self._random = random
         self._limit = queue
-        self.loop = policy.loop()
-        """The timeout policy's state: t_ast, t_bck, t_avg, is_congested."""
+        self._repeating = Repeating(self._check, policy.loop(), random)
         self.id = ""
         self.variables: list[str] = []
         self.rows: Counter[Row] = Counter()
@@ -59,13 +58,9 @@ class Watch:
         self.number = 0
         self._changes: deque[Change] = deque()
         self._arrived = asyncio.Event()
-        self._gap = asyncio.Event()
         self._error: Exception | None = None
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
-        self._notified = 0  # since the last check
-        self.checks = 0
-        self.dropped = 0  # checks without an answer
         self.notifications = 0
         self.lost = 0  # changes found by a check that no notification had brought
         self.resets = 0
@@ -76,11 +71,11 @@ class Watch:
         messages = await self._stack.enter_async_context(self._space.client.subscribed(topic, qos=self._qos))
         self._tasks = [
             asyncio.create_task(self._listen(messages)),
-            asyncio.create_task(self._check_loop()),
+            asyncio.create_task(self._repeating.run()),
         ]
         for task in self._tasks:
             task.add_done_callback(self._on_task_done)
-        self._gap.set()  # what changed between the answer and the subscription is found by a check at once
+        self._repeating.nudge()  # what changed between the answer and the subscription is found by a check at once
         return self
 
     async def __aexit__(
@@ -107,17 +102,20 @@ class Watch:
         return self._changes.popleft()
 
     def statistics(self) -> dict[str, float]:
+        """Counters since it began, and the policy's state: t_ast, t_bck and t_avg in seconds."""
         return {
-            "checks": self.checks,
-            "dropped": self.dropped,
+            **self._repeating.statistics(),
             "notifications": self.notifications,
             "lost": self.lost,
             "resets": self.resets,
-            "t_ast": self.loop.t_ast,
-            "t_bck": self.loop.t_bck,
-            "t_avg": self.loop.t_avg,
             "version": self.version,
+            "number": self.number,
         }
+
+    @property
+    def checks(self) -> int:
+        """Requests for what may have been missed, reactions to a gap among them."""
+        return self._repeating.checks + self._repeating.reactions
 
     async def _register(self) -> None:
         reply = await self._space.request(Operation.WATCH, self._body, content_type=self._content_type)
@@ -182,37 +180,11 @@ class Watch:
             return  # not from our broker; whatever it was, a check finds what is missing
         self.notifications += 1
         if change.number == self.number + 1:
-            self._notified += 1
             self._take(change)
         elif change.number > self.number:
-            self._gap.set()
+            self._repeating.nudge()
 
-    async def _check_loop(self) -> None:
-        """Algorithm 1, with the policy's waits; a gap in the numbers is a reason to ask sooner."""
-        clock = asyncio.get_running_loop()
-        last = clock.time()
-        wait = self.loop.start(self._random)
-        while True:
-            await self._wait_for_gap(wait)
-            began = clock.time()
-            check = await self._check(began - last)
-            last = began
-            wait = self.loop.check(check, self._random)
-
-    async def _wait_for_gap(self, wait: float) -> None:
-        try:
-            async with asyncio.timeout(min(wait, 86_400.0)):
-                await self._gap.wait()
-        except TimeoutError:
-            return
-        self._gap.clear()
-        # Everybody who lost the same notification notices now.
-        await asyncio.sleep(min(wait, self.loop.react(self._random)))
-
-    async def _check(self, interval: float) -> Check:
-        self.checks += 1
-        clock = asyncio.get_running_loop()
-        began = clock.time()
+    async def _check(self) -> Answered:
         body = json.dumps({"watch": self.id, "number": self.number})
         try:
             reply = await self._space.request(
@@ -221,16 +193,13 @@ class Watch:
         except SpaceError as error:
             if error.fault is Fault.UNKNOWN_WATCH:
                 await self._register()
-                return Check(interval=interval, duration=clock.time() - began)
+                return Answered()
             if error.fault is not Fault.BUSY:
                 raise
-            self.dropped += 1
-            return Check(interval=interval, duration=clock.time() - began, is_dropped=True, load=error.load)
+            return Answered(is_dropped=True, load=error.load)
         except ClientError:
-            self.dropped += 1
-            return Check(interval=interval, duration=clock.time() - began, is_dropped=True)
-        losses = self._on_reply(reply)
-        return Check(interval=interval, duration=clock.time() - began, losses=losses, load=reply.load)
+            return Answered(is_dropped=True)
+        return Answered(losses=self._on_reply(reply), load=reply.load)
 
     def _on_reply(self, reply: Reply) -> int:
         """Take what was missed; how much no notification had brought."""
@@ -247,7 +216,6 @@ class Watch:
             self.version = max(self.version, fields["version"])
         losses = max(0, self.number - before)
         self.lost += losses
-        self._notified = 0
         return losses
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:

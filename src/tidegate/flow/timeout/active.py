@@ -8,7 +8,7 @@ Theory of operation; docs/design/space.md has the reasons and the numbers.
 - A broker that announces the pace it wishes gets it: no loop asks more often on average.
 - A notification reaches all watchers at once. Each waits a random time before it asks, within what the broker needs
   to serve all of them; the broker announces how many there are and how fast it is.
-- A reaction that was dropped is tried again in the same manner.
+- A reaction that was dropped is tried again in the same manner; one that was answered is as good as a check.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class ActiveSettings:
     t_max: float = 30.0
     deviations: float = 4.0
     window: int = 24
+    freezes: bool = True  # the decrease while congested; off only to show what it is good for
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.jitter < 1.0 and 0.0 <= self.pace_jitter < 1.0 and 0.0 < self.use <= 1.0):
@@ -56,6 +57,7 @@ class ActiveLoop:
     """State of one loop."""
 
     __slots__ = ("_load", "_settings", "_test", "_waited", "is_congested", "strategy", "t_bck")
+    counts_reactions: bool = True
 
     def __init__(self, settings: ActiveSettings) -> None:
         self._settings = settings
@@ -80,7 +82,8 @@ class ActiveLoop:
     def check(self, check: Check, random: Random) -> float:
         settings = self._settings
         self._judge(check, random)
-        t_ast = self.strategy.next(check.losses, check.interval, is_frozen=self.is_congested)
+        is_frozen = self.is_congested and settings.freezes
+        t_ast = self.strategy.next(check.losses, check.interval, is_frozen=is_frozen)
         wait = (t_ast + self.t_bck) * random.uniform(1.0 - settings.jitter, 1.0 + settings.jitter)
         if self._load.rate > 0.0:
             spread = settings.pace_jitter

@@ -62,6 +62,9 @@ class Random(Protocol):
 class Loop(Protocol):
     """State of one request loop; the properties are those of the last check."""
 
+    counts_reactions: bool
+    """Whether an answered reaction is as good as a check: it is then told as one, and the next check is put off."""
+
     @property
     def t_ast(self) -> float:
         """The adaptive part of the timeout; infinite if there is no loop."""

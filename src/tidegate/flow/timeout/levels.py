@@ -15,6 +15,7 @@ from tidegate.flow.timeout.strategy import Strategy, StrategySettings
 class _Plain:
     """What the paper's levels have in common: they react at once, and leave a dropped reaction to the next check."""
 
+    counts_reactions: bool = False
     t_bck = 0.0
     is_congested = False
 
