@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import BinaryIO, Final
 
@@ -13,7 +14,6 @@ from pyoxigraph import (
     RdfFormat,
     Triple,
     parse,
-    serialize,
 )
 
 from tidegate.space.errors import Fault, SpaceError, malformed
@@ -35,6 +35,8 @@ RESULTS: Final = {
     "text/csv": QueryResultsFormat.CSV,
     "text/tab-separated-values": QueryResultsFormat.TSV,
 }
+DEPTH: Final = 100
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 GRAPHS: Final = {
     TURTLE: RdfFormat.TURTLE,
     "application/x-turtle": RdfFormat.TURTLE,
@@ -105,6 +107,8 @@ def read_triples(data: bytes, content_type: str | None) -> list[Triple]:
             f"{name!r} is no RDF that is understood",
             hint=f"send one of {', '.join(GRAPHS)}",
         )
+    if format_ == RdfFormat.JSON_LD:
+        _check_depth(data)
     try:
         # Blank nodes are those of this document alone.
         found = list(parse(data, format_, without_named_graphs=True, rename_blank_nodes=True))
@@ -115,8 +119,17 @@ def read_triples(data: bytes, content_type: str | None) -> list[Triple]:
     return [each.triple for each in found]
 
 
-def write_triples(triples: list[Triple], content_type: str) -> bytes:
-    return serialize(triples, format=GRAPHS[content_type]) or b""
+def _check_depth(data: bytes) -> None:
+    """The time to read JSON-LD grows with the square of its depth."""
+    depth = 0
+    for found in _BRACKETS.finditer(data):
+        bracket = found[0]
+        if bracket in (b"{", b"["):
+            depth += 1
+            if depth > DEPTH:
+                raise malformed(f"JSON-LD nested more than {DEPTH} deep", "write it flatter, or as Turtle")
+        elif bracket in (b"}", b"]"):
+            depth -= 1
 
 
 def write_answer(

@@ -46,7 +46,7 @@ def outline(text: str) -> Outline:
         tokens = tokenize(text)
         found.words = words(tokens)
         _Walk(tokens, found).query()
-    except (Unreadable, IndexError):
+    except (Unreadable, IndexError, RecursionError):
         found.is_wild, found.is_plain = True, False
     return found
 

@@ -37,6 +37,7 @@ from tidegate.space.update import read_update
 
 log = logging.getLogger("tidegate.space")
 
+LARGE: Final = 64 * 1024  # bytes of RDF that are read in a thread
 CACHE_BYTES: Final = 64 * 1024 * 1024
 USE: Final = 0.6  # of the capacity that checks of watchers may take: the rest is for reactions and others
 Notify = Callable[[str, str, bytes], None]
@@ -102,11 +103,15 @@ class SpaceService:
         self.failed: dict[str, int] = {}
 
     async def handle(self, request: Request) -> Response:
-        """Never raises `SpaceError`."""
+        """Whatever happens, the answer is a response: a request that meets a fault of ours ends nobody else's."""
         self.answered += 1
         try:
             return await self._serve(request)
-        except SpaceError as error:
+        except Exception as unexpected:
+            error = unexpected
+            if not isinstance(error, SpaceError):
+                log.exception("request failed", extra={"operation": request.operation})
+                error = SpaceError(Fault.INTERNAL, "the space broker failed", hint="its log knows more")
             self.failed[error.fault] = self.failed.get(error.fault, 0) + 1
             space = self.spaces.get(request.space)
             return Response(
@@ -163,10 +168,15 @@ class SpaceService:
             return body, content_type, version
         task = asyncio.ensure_future(self._ask(space, text, accept, version))
         self._asking[key] = task
-        task.add_done_callback(lambda _: self._asking.pop(key, None))
+        task.add_done_callback(lambda done: self._on_asked(key, done))
         # Whoever asked first may give up; the others still want to know.
         body, content_type = await asyncio.shield(task)
         return body, content_type, version
+
+    def _on_asked(self, key: tuple[str, str, str, int], done: asyncio.Future[tuple[bytes, str]]) -> None:
+        self._asking.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # everybody may have given up, and then nobody looks
 
     async def _ask(self, space: DurableSpace, text: str, accept: str, version: int) -> tuple[bytes, str]:
         form = outline(text).form
@@ -213,10 +223,12 @@ class SpaceService:
         return json.dumps(body).encode(), JSON, outcome.version
 
     async def _difference(self, space: DurableSpace, request: Request) -> tuple[list[Triple], list[Triple]]:
-        if request.operation is Operation.INSERT:
-            return [], read_triples(request.body, request.content_type)
-        if request.operation is Operation.REMOVE:
-            return read_triples(request.body, request.content_type), []
+        if request.operation in (Operation.INSERT, Operation.REMOVE):
+            if len(request.body) < LARGE:
+                triples = read_triples(request.body, request.content_type)
+            else:
+                triples = await asyncio.to_thread(read_triples, request.body, request.content_type)
+            return ([], triples) if request.operation is Operation.INSERT else (triples, [])
         text = _text(request.body)
         operations = read_update(text)
         if all(operation.is_data or operation.is_clear for operation in operations):
@@ -284,7 +296,7 @@ class SpaceService:
         try:
             fields = json.loads(request.body)
             watch, number = str(fields["watch"]), int(fields["number"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise malformed('a check is JSON such as {"watch": "…", "number": 3}') from None
         async with self.lanes[Operation.CHECK].turn():
             standing = space.engine.standing.get(watch)
@@ -386,7 +398,7 @@ def _watch_text(request: Request) -> str:
         mask = json.loads(text)
         unknown = set(mask) - {"s", "p", "o"}
         terms = {name: str(mask.get(name) or f"?{name}") for name in ("s", "p", "o")}
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise malformed('a mask is JSON such as {"s": null, "p": "<http://e/p>", "o": null}') from None
     if unknown:
         raise malformed(f"a mask has s, p and o, not {min(unknown)!r}")

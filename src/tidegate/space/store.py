@@ -29,13 +29,25 @@ _REFUSED = {
 }
 
 
+DEPTH = 100  # of brackets: the parser calls itself for each, and a deep enough text would end the process
+
+
 def check_query(text: str) -> None:
-    """Raise for what a space does not offer."""
+    """Raise for what a space does not offer; to be asked before the text meets the store's parser."""
     try:
-        found = words(tokenize(text))
+        tokens = tokenize(text)
+        found, brackets = words(tokens), [token.text for token in tokens if token.kind == "op"]
     except Unreadable:
         # Not ours to judge, but what could reach out must not slip through.
-        found = {word for word in _REFUSED if word in text.upper()}
+        found, brackets = {word for word in _REFUSED if word in text.upper()}, list(text)
+    depth = 0
+    for bracket in brackets:
+        if bracket in ("(", "[", "{", "<<", "{|"):
+            depth += 1
+            if depth > DEPTH:
+                raise unsupported(f"brackets more than {DEPTH} deep", "write it with fewer")
+        elif bracket in (")", "]", "}", ">>", "|}"):
+            depth -= 1
     for word, hint in _REFUSED.items():
         if word in found:
             raise unsupported(f"{word} is not offered", hint)

@@ -64,6 +64,15 @@ def test_any_text_has_an_outline(text: str) -> None:
         assert found.is_wild
 
 
+def test_json_ld_must_not_be_deep() -> None:
+    deep = b'{"@id": "urn:a", "urn:p": ' * 1000 + b"1" + b"}" * 1000
+    with pytest.raises(SpaceError) as caught:
+        read_triples(deep, "application/ld+json")
+    assert caught.value.fault is Fault.MALFORMED
+    brackets = b'{"@id": "urn:a", "urn:p": "' + b"[" * 1000 + b'"}'
+    assert len(read_triples(brackets, "application/ld+json")) == 1
+
+
 def test_named_graphs_and_unknown_types_are_refused() -> None:
     with pytest.raises(SpaceError) as caught:
         read_triples(b"{}", "image/png")

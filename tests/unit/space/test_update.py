@@ -62,6 +62,11 @@ def test_blank_nodes_are_fresh_in_each_update() -> None:
         ("INSERT { ?s ?p ?o } WHERE { SERVICE <http://127.0.0.1/> { ?s ?p ?o } }", Fault.UNSUPPORTED),
         ("INSERT DATA { <http://e/b> <http://e/p> 1 } ; DELETE DATA { nonsense }", Fault.MALFORMED),
         ("\x00", Fault.MALFORMED),
+        (
+            "INSERT DATA { " + "[ <http://e/p> " * 5000 + "1" + " ]" * 5000 + " <http://e/p> 1 }",
+            Fault.UNSUPPORTED,
+        ),
+        ("DELETE WHERE " + "{" * 50_000, Fault.UNSUPPORTED),
     ],
 )
 def test_what_is_no_update_leaves_everything_as_it_was(text: str, fault: Fault) -> None:
