@@ -3,7 +3,7 @@
 Theory of operation (spec 3 (e) 5, ambiguities 5 and 8). Mean and mean deviation are learnt from responses that were
 not taken for congestion, so neither rises with it and detection does not fade. A response is congested if it is over
 the mean by more than `deviations` mean deviations, and over twice the shortest of the last `window`: one of an
-exponential time is, in about 2 % of all cases. If every one of the last `window` responses was over the threshold,
+exponential time is, in about 1 % of all cases. If every one of the last `window` responses was over the threshold,
 then this is what is normal now, and it is learnt afresh; so a broker on a slower machine is not congested for ever.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 
 GAIN: Final = 0.125
 GAIN_DEVIATION: Final = 0.0625  # one learnt quickly is often too small, and everything an alarm
-FIRST: Final = 4  # responses before anything is judged
+FIRST: Final = 8  # responses before anything is judged
 BAND: Final = 2.0  # times the shortest response
 
 
@@ -25,7 +25,7 @@ class RobustTest:
 
     __slots__ = ("_deviation", "_deviations", "_recent", "_seen", "mean")
 
-    def __init__(self, deviations: float = 4.0, window: int = 24) -> None:
+    def __init__(self, deviations: float = 5.0, window: int = 24) -> None:
         if deviations <= 0.0 or window < FIRST:
             raise ValueError(f"deviations must be positive and window at least {FIRST}")
         self._deviations = deviations

@@ -18,7 +18,7 @@ from typing import Any
 from tidegate.lab.active import levels_page
 from tidegate.lab.active.measures import measure, rate_between
 from tidegate.lab.active.model import MU, P0, PATIENCE, T_NET, USE, Q, World, simulate
-from tidegate.lab.active.variants import PARTS, VARIANTS, Variant
+from tidegate.lab.active.variants import ACTIVE, LEVEL_1, LEVEL_2, LEVEL_3, PARTS, VARIANTS, Variant
 from tidegate.lab.experiment import Context, Experiment, Part
 from tidegate.lab.statistics import columns, summarise_all
 
@@ -27,6 +27,7 @@ SECONDS = 600.0
 SLOW = (300.0, 360.0)
 EVERY = 30.0
 RATE = 0.1
+TWINS = (LEVEL_1, LEVEL_2, LEVEL_3, ACTIVE)  # in C also run with the capacity left alone
 
 
 def slides(seconds: float) -> tuple[float, ...]:
@@ -51,18 +52,20 @@ def world_of(workload: str, m: int, seed: int, variant: Variant, *, seconds: flo
 
 
 def one(workload: str, m: int, variant: Variant, seed: int, context: Context) -> dict[str, Any]:
-    """All measures of a run; in C also against the same run with its capacity left alone."""
+    """All measures of a run; in C, for those in question, also against the same run with its capacity left alone."""
     name = (variant.level, variant.requirement, variant.first)
     outcome = simulate(
         variant.make(), world_of(workload, m, seed, variant), seed, name=name, record=context.record
     )
     found = measure(outcome)
     if workload == "C":
-        whole = simulate(variant.make(), world_of("B", m, seed, variant), seed)
         found["rate_before"] = rate_between(outcome, SLOW[0] - 60.0, SLOW[0])
         found["rate_slow"] = rate_between(outcome, *SLOW)
-        found["rate_unslowed"] = rate_between(whole, *SLOW)
-        found["feedback"] = found["rate_slow"] / found["rate_unslowed"] if found["rate_unslowed"] else None
+        found["feedback"] = None
+    if workload == "C" and (variant.name in TWINS or variant.name in PARTS):
+        whole = simulate(variant.make(), world_of("B", m, seed, variant), seed)
+        unslowed = rate_between(whole, *SLOW)
+        found["feedback"] = found["rate_slow"] / unslowed if unslowed else None
     return found
 
 

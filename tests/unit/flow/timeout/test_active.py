@@ -61,7 +61,7 @@ def test_unknown_policies_are_named() -> None:
 def test_loss_under_congestion_does_not_make_it_ask_sooner() -> None:
     loop = ActiveTimeout(CALM).loop()
     random = Random(1)
-    for _ in range(5):
+    for _ in range(9):
         loop.check(good(), random)
     before = loop.t_ast
     loop.check(good(5.0, losses=3), random)
