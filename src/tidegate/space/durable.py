@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import signal
 from pathlib import Path
 from typing import Any, Final
@@ -49,8 +50,11 @@ class DurableSpace:
         self._snapshot: asyncio.Task[None] | None = None
         self.snapshots = 0
         self.recovered = 0  # records applied again at the start
+        self.epoch = secrets.token_hex(4)
+        """Tells this space from one of the same name that was lost: versions and numbers are of one epoch."""
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            self.epoch = _epoch(folder / "epoch", self.epoch)
             self._journal = Journal(self._recover(folder), sync=sync)
             sync_folder(folder)
 
@@ -64,6 +68,10 @@ class DurableSpace:
                 record["+"] = to_ntriples(outcome.added)
             self._journal.add(record)
         return outcome
+
+    def life(self, standing: StandingQuery) -> str:
+        """The same as long as numbers go on from one another."""
+        return f"{self.epoch}.{standing.life}"
 
     def watch(self, text: str) -> StandingQuery:
         known = len(self.engine.standing)
@@ -150,6 +158,15 @@ class DurableSpace:
             raise _gap(engine, record["v"])
 
 
+def _epoch(path: Path, fresh: str) -> str:
+    if path.exists():
+        return path.read_text().strip()
+    temporary = path.with_name("_epoch")
+    temporary.write_text(fresh)
+    temporary.rename(path)
+    return fresh
+
+
 def _gap(engine: SpaceEngine, version: int) -> SpaceError:
     return SpaceError(
         Fault.INTERNAL,
@@ -179,9 +196,11 @@ def _write_and_exit(target: Path, engine: SpaceEngine) -> None:
 def _meta(engine: SpaceEngine) -> dict[str, Any]:
     return {
         "version": engine.version,
+        "lives": engine.lives,
         "watches": [
             {
                 "text": each.text,
+                "life": each.life,
                 "number": each.number,
                 "version": each.version,
                 "history": [change_json(each.variables, change) for change in each.history],
@@ -198,7 +217,8 @@ def _load_snapshot(path: Path, engine: SpaceEngine) -> None:
     for fields in meta["watches"]:
         standing = engine.watch(fields["text"])
         changes = [change_from_json(standing.variables, each) for each in fields["history"]]
-        standing.restore(fields["number"], fields["version"], changes)
+        standing.restore(fields["life"], fields["number"], fields["version"], changes)
+    engine.lives = meta["lives"]
 
 
 def change_json(variables: list[str], change: Change) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class SpaceEngine:
         self.store = TripleStore()
         self.version = 0
         self.standing: dict[str, StandingQuery] = {}
+        self.lives = 0  # standing queries that ever began
         self._index: PatternIndex[tuple[str, int]] = PatternIndex()
 
     def insert(self, triples: Iterable[Triple]) -> Outcome:
@@ -140,6 +141,8 @@ class SpaceEngine:
             )
         standing = StandingQuery(text, self.store, self.limits)
         standing.version = self.version
+        self.lives += 1
+        standing.life = self.lives
         self.standing[standing.id] = standing
         for mask, number in standing.masks:
             self._index.add(mask, (standing.id, number))

@@ -242,6 +242,7 @@ class SpaceService:
             outcome = waiting.pop(0)
             for standing, change in outcome.changes:
                 fields = change_json(standing.variables, change)
+                fields["life"] = self.spaces[name].life(standing)
                 fields["load"] = self._watch_load(name, standing.id).encode()
                 self._notify(name, standing.id, fields)
             for standing, error in outcome.failed:
@@ -265,6 +266,7 @@ class SpaceService:
         self._seen(request, standing.id)
         body = {
             "watch": standing.id,
+            "life": space.life(standing),
             "topic": changes_topic(request.space, standing.id),
             "variables": standing.variables,
             "version": version,
@@ -296,6 +298,7 @@ class SpaceService:
         try:
             fields = json.loads(request.body)
             watch, number = str(fields["watch"]), int(fields["number"])
+            life = fields.get("life")
         except (ValueError, TypeError, KeyError, RecursionError):
             raise malformed('a check is JSON such as {"watch": "…", "number": 3}') from None
         async with self.lanes[Operation.CHECK].turn():
@@ -306,9 +309,11 @@ class SpaceService:
                 )
             await space.commit()
             # Only what was notified counts: what is not on disk yet comes by itself.
-            missed = standing.missed(number)
+            is_same = life is None or life == space.life(standing)
+            missed = standing.missed(number) if is_same else None
             body: dict[str, Any] = {
                 "watch": watch,
+                "life": space.life(standing),
                 "version": space.engine.version,
                 "number": standing.number,
             }

@@ -70,7 +70,10 @@ class Touched:
 
 
 class StandingQuery:
-    """One query over one store. `number` is that of its last change, `version` the space's at that time."""
+    """One query over one store. `number` is that of its last change, `version` the space's at that time.
+
+    `life` tells it from one of the same text that ended before: their numbers have nothing to do with each other.
+    """
 
     def __init__(self, text: str, store: TripleStore, limits: SpaceLimits) -> None:
         check_query(text)
@@ -82,6 +85,7 @@ class StandingQuery:
         self.variables = self._variables()
         self.number = 0
         self.version = 0
+        self.life = 0
         self.history: deque[Change] = deque()
         self._history_rows = 0
         self._patterns = self._read_patterns()
@@ -254,9 +258,9 @@ class StandingQuery:
             oldest = self.history.popleft()
             self._history_rows -= len(oldest.added) + len(oldest.removed)
 
-    def restore(self, number: int, version: int, changes: list[Change]) -> None:
+    def restore(self, life: int, number: int, version: int, changes: list[Change]) -> None:
         """Go on where a snapshot left off."""
-        self.number, self.version = number, version
+        self.life, self.number, self.version = life, number, version
         for change in changes:
             self._remember(change)
 

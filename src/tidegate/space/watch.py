@@ -52,6 +52,7 @@ class Watch:
         self._limit = queue
         self._repeating = Repeating(self._check, policy.loop(), random)
         self.id = ""
+        self._life = ""
         self.variables: list[str] = []
         self.rows: Counter[Row] = Counter()
         self.version = 0
@@ -130,7 +131,7 @@ class Watch:
         rows = Counter(row_from_json(self.variables, each) for each in fields["rows"])
         added, removed = rows - self.rows, self.rows - rows
         self.rows = rows
-        self.version, self.number = fields["version"], fields["number"]
+        self.version, self.number, self._life = fields["version"], fields["number"], fields["life"]
         if not is_first:
             self.resets += 1
             if added or removed:
@@ -179,27 +180,35 @@ class Watch:
         except (ValueError, KeyError, TypeError):
             return  # not from our broker; whatever it was, a check finds what is missing
         self.notifications += 1
-        if change.number == self.number + 1:
+        is_same = fields.get("life") == self._life
+        if is_same and change.number == self.number + 1:
             self._take(change)
-        elif change.number > self.number:
+        elif not is_same or change.number > self.number:
             self._repeating.nudge()
 
     async def _check(self) -> Answered:
-        body = json.dumps({"watch": self.id, "number": self.number})
+        body = json.dumps({"watch": self.id, "life": self._life, "number": self.number})
         try:
             reply = await self._space.request(
                 Operation.CHECK, body, content_type=JSON, timeout=self._patience
             )
         except SpaceError as error:
             if error.fault is Fault.UNKNOWN_WATCH:
-                await self._register()
-                return Answered()
-            if error.fault is not Fault.BUSY:
-                raise
-            return Answered(is_dropped=True, load=error.load)
+                return await self._begin_again()
+            return _dropped(error)
         except ClientError:
             return Answered(is_dropped=True)
         return Answered(losses=self._on_reply(reply), load=reply.load)
+
+    async def _begin_again(self) -> Answered:
+        """The broker does not know the watch any more."""
+        try:
+            await self._register()
+        except SpaceError as error:
+            return _dropped(error)
+        except ClientError:
+            return Answered(is_dropped=True)
+        return Answered()
 
     def _on_reply(self, reply: Reply) -> int:
         """Take what was missed; how much no notification had brought."""
@@ -224,3 +233,10 @@ class Watch:
             assert isinstance(error, Exception)
             self._error = error
             self._arrived.set()
+
+
+def _dropped(error: SpaceError) -> Answered:
+    """A refusal for now is one more request to repeat; any other is raised."""
+    if error.fault is not Fault.BUSY:
+        raise error
+    return Answered(is_dropped=True, load=error.load)

@@ -271,9 +271,31 @@ def test_a_watch_that_nobody_wants_ends_and_comes_back_when_asked_for(run_rig: R
             change = await anext(watch)
             assert change.added
             assert watch.id in engine.standing
+            assert watch.resets >= 1
         rig.service._watchers["home", watch.id].seen = {"x": -1e9}
         assert rig.service.end_forgotten() == 1
         assert engine.standing == {}
+
+    run_rig(body)
+
+
+def test_numbers_of_another_life_are_not_taken_for_ours(run_rig: RunRig) -> None:
+    """The watch ended while nobody looked, and somebody else began it again: its numbers passed ours."""
+
+    async def body(rig: Rig) -> None:
+        home, other = await rig.space(), await rig.space()
+        engine = rig.service.spaces["home"].engine
+        async with home.watch(ALL, policy=FixedTimeout(0.3)) as watch:
+            await home.insert("<urn:a> <urn:p> 1 .")
+            assert (await anext(watch)).number == 1
+            engine.end_watch(watch.id)
+            await home.insert("<urn:a> <urn:p> 2 .")
+            await other.request(Operation.WATCH, ALL)
+            for number in range(3, 6):
+                await home.insert(f"<urn:a> <urn:p> {number} .")
+            await wait_until(lambda: len(watch.rows) == 5)
+            assert watch.resets >= 1
+            assert watch.number == engine.standing[watch.id].number
 
     run_rig(body)
 
