@@ -96,6 +96,7 @@ class SpaceService:
             for name, space in self.spaces.items()
             for watch in space.engine.standing
         }
+        self._counted: dict[str, tuple[float, int]] = {}
         self._commits: dict[str, list[Outcome]] = {name: [] for name in names}
         self.answered = 0
         self.shared = 0  # answers that somebody else had asked for at the same version
@@ -327,6 +328,8 @@ class SpaceService:
     def _seen(self, request: Request, watch: str) -> None:
         watchers = self._watchers.setdefault((request.space, watch), _Watchers())
         watchers.seen.pop("", None)
+        if request.client not in watchers.seen:
+            self._counted.pop(request.space, None)
         watchers.seen[request.client] = time.monotonic()
 
     def end_forgotten(self) -> int:
@@ -342,20 +345,34 @@ class SpaceService:
     # Load
 
     def announce(self, request: Request, *, retry_after: float = 0.0) -> Announcement:
+        """The load of the lane that the request uses; the pace is a fair share for all who watch this space."""
         lane = self.lanes[request.operation]
-        if request.operation in (Operation.CHECK, Operation.WATCH):
-            watchers = len({client for each in self._watchers.values() for client in each.seen})
-        else:
-            watchers = 0
+        watchers = self._count_watchers(request.space)
         return Announcement(
             processing=lane.processing,
             queueing=lane.queueing,
             limit=lane.limit,
             capacity=lane.rate,
             watchers=watchers,
-            rate=USE * lane.rate / max(1, watchers) if watchers else 0.0,
+            rate=USE * lane.rate / watchers if watchers else 0.0,
             retry_after=retry_after,
         )
+
+    def _count_watchers(self, name: str) -> int:
+        """Clients that watch anything here; counted once a second, since every answer tells it."""
+        now = time.monotonic()
+        then, count = self._counted.get(name, (-1.0, 0))
+        if now - then > 1.0:
+            count = len(
+                {
+                    client
+                    for (space, _), each in self._watchers.items()
+                    if space == name
+                    for client in each.seen
+                }
+            )
+            self._counted[name] = (now, count)
+        return count
 
     def _watch_load(self, name: str, watch: str) -> Announcement:
         watchers = self._watchers.get((name, watch))
