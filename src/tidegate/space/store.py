@@ -17,8 +17,8 @@ from pyoxigraph import (
 )
 
 from tidegate.space.errors import Fault, SpaceError, malformed, unsupported
-from tidegate.space.terms import DEFAULT, Row, Term, canonical_triple, quad
-from tidegate.space.tokens import Unreadable, tokenize, words
+from tidegate.space.terms import DEFAULT, Row, Term, canonical_triples, quad
+from tidegate.space.tokens import Token, Unreadable, tokenize, words
 
 _STEP = 256  # answers between two looks at the clock
 # SERVICE and LOAD would make the broker fetch whatever a client names; a space is one graph.
@@ -32,10 +32,10 @@ _REFUSED = {
 DEPTH = 100  # of brackets: the parser calls itself for each, and a deep enough text would end the process
 
 
-def check_query(text: str) -> None:
+def check_query(text: str, tokens: list[Token] | None = None) -> None:
     """Raise for what a space does not offer; to be asked before the text meets the store's parser."""
     try:
-        tokens = tokenize(text)
+        tokens = tokenize(text) if tokens is None else tokens
         found, brackets = words(tokens), [token.text for token in tokens if token.kind == "op"]
     except Unreadable:
         # Not ours to judge, but what could reach out must not slip through.
@@ -58,9 +58,10 @@ class TripleStore:
 
     def __init__(self) -> None:
         self._store = Store()
+        self._size = 0  # the store would count its triples one by one
 
     def __len__(self) -> int:
-        return len(self._store)
+        return self._size
 
     def __iter__(self) -> Iterator[Triple]:
         return (each.triple for each in self._store)
@@ -73,21 +74,26 @@ class TripleStore:
     ) -> tuple[list[Triple], list[Triple]]:
         """What removing the first and then adding the second would change."""
         store = self._store
-        wanted = dict.fromkeys(canonical_triple(each) for each in added)
-        gone = dict.fromkeys(canonical_triple(each) for each in removed)
+        wanted = dict.fromkeys(canonical_triples(added))
+        gone = dict.fromkeys(canonical_triples(removed))
         return (
             [each for each in gone if each not in wanted and quad(each) in store],
             [each for each in wanted if quad(each) not in store],
         )
 
     def change(self, removed: Iterable[Triple], added: Iterable[Triple]) -> None:
+        """Exactly what `difference` gave, or the reverse of it."""
         for each in removed:
             self._store.remove(quad(each))
-        self._store.extend(quad(each) for each in added)
+            self._size -= 1
+        quads = [quad(each) for each in added]
+        self._store.extend(quads)
+        self._size += len(quads)
 
     def bulk_load(self, data: bytes) -> None:
         """N-Triples, quickly and without a difference: for a store that is empty."""
         self._store.bulk_load(data, RdfFormat.N_TRIPLES)
+        self._size = len(self._store)
 
     def dump(self) -> bytes:
         return self._store.dump(format=RdfFormat.N_TRIPLES, from_graph=DEFAULT) or b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -12,6 +13,7 @@ Row: TypeAlias = tuple[Term | None, ...]
 """One answer, in the order of the query's variables; None where a variable is not bound."""
 
 DEFAULT: Final = DefaultGraph()
+MANY: Final = 32  # triples from which a store is worth making
 _STRING: Final = "http://www.w3.org/2001/XMLSchema#string"
 _PROBE: Final = NamedNode("urn:tidegate:probe")
 
@@ -25,14 +27,20 @@ def canonical(term: Term) -> Term:
 
 @lru_cache(maxsize=65_536)
 def _canonical(term: Literal) -> Term:
-    store = Store()
+    store = Store()  # a fresh one: a store remembers what was removed from it for a while
     store.add(Quad(_PROBE, _PROBE, term))
     [stored] = store.quads_for_pattern(None, None, None)
     return stored.object
 
 
-def canonical_triple(triple: Triple | Quad) -> Triple:
-    return Triple(triple.subject, triple.predicate, canonical(triple.object))
+def canonical_triples(triples: Iterable[Triple]) -> list[Triple]:
+    """The same for many, each once; a store for all of them, if there are many."""
+    found = list(dict.fromkeys(triples))
+    if len(found) > MANY:
+        store = Store()
+        store.extend(map(quad, found))
+        return [each.triple for each in store]
+    return list(dict.fromkeys(Triple(each.subject, each.predicate, canonical(each.object)) for each in found))
 
 
 def quad(triple: Triple) -> Quad:

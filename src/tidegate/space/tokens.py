@@ -6,16 +6,14 @@ A text that cannot be cut into tokens raises `Unreadable`: whoever asked then ta
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Unreadable(Exception):
     """Valid or not, we do not understand it."""
 
 
-@dataclass(slots=True, frozen=True)
-class Token:
+class Token(NamedTuple):
     """`kind`: iri, name (prefixed), var, string, number, lang, blank, word, op. `start` and `end` in characters."""
 
     kind: str

@@ -40,10 +40,10 @@ class Operation:
 
 def read_update(text: str) -> list[Operation]:
     """Raises `SpaceError` for what is no update, or none that a space offers."""
-    check_query(text)
     try:
-        reader = _Reader(text, tokenize(text))
-        found = reader.operations()
+        tokens = tokenize(text)
+        check_query(text, tokens)
+        found = _Reader(text, tokens).operations()
     except (Unreadable, IndexError):
         raise malformed("not a SPARQL update", f"a space offers {_OFFERED}") from None
     return found

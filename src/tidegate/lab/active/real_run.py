@@ -58,8 +58,8 @@ class Plan:
     """Times in seconds; timeouts are those of the model divided by `pace`."""
 
     sizes: tuple[int, ...] = (50, 200)
-    every: float = 6.0
-    updates: int = 6
+    every: float = 5.0
+    updates: int = 5
     seeds: int = 3
     pace: float = 5.0
 
