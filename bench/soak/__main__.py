@@ -1,4 +1,4 @@
-"""Long proofs that the broker stays itself under hostile load: `python -m bench.soak slow-readers|reconnect`.
+"""Long proofs that the broker stays itself under hostile load: `python -m bench.soak slow-readers|reconnect|members`.
 
 Data goes to standard output as JSON, progress to standard error; the exit status says whether all bounds were kept.
 """
@@ -9,13 +9,15 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from bench.soak import reconnect, slow_readers
+from bench.soak import members, reconnect, slow_readers
 
 RATIO = 1.5  # of the healthy subscribers' p99 with the slow ones to that without
 BACK_SECONDS = 60.0
 PAIR_P99_MS = 100.0
+KILLING_RATIO = 2.0  # of the other members' p99 while one is killed to that without
 
 
 def say(line: str) -> None:
@@ -58,6 +60,28 @@ def run_reconnect(options: argparse.Namespace) -> tuple[dict[str, Any], list[str
     return asdict(found), broken
 
 
+def run_members(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    found = members.run(
+        kills=options.kills,
+        rounds=options.rounds,
+        rate=options.rate,
+        data=options.data,
+        settings=tuple(options.set),
+        say=say,
+    )
+    say(
+        f"{found.kills} kills: {found.lost} of {found.acknowledged} acknowledged messages lost, "
+        f"{found.repeated} done twice, {found.moved} moved; the others' p99 {found.quiet_p99_ms:.2f} ms without "
+        f"kills, {found.killing_p99_ms:.2f} ms with, ratio {found.ratio:.2f}"
+    )
+    broken = []
+    if found.lost:
+        broken.append(f"{found.lost} messages were lost")
+    if found.ratio > KILLING_RATIO:
+        broken.append(f"the ratio of the p99s is over {KILLING_RATIO}")
+    return asdict(found), broken
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
     commands = parser.add_subparsers(required=True)
@@ -74,7 +98,13 @@ def main() -> int:
     storm = commands.add_parser("reconnect", help="all clients come back at once")
     storm.add_argument("--clients", type=int, default=10_000)
     storm.set_defaults(run=run_reconnect)
-    for each in (slow, storm):
+    crew = commands.add_parser("members", help="one of four members of a group is killed again and again")
+    crew.add_argument("--kills", type=int, default=50)
+    crew.add_argument("--rounds", type=int, default=5, help="phases without kills and with a part of them")
+    crew.add_argument("--rate", type=float, default=members.RATE, help="messages a second")
+    crew.add_argument("--data", type=Path, help="keep sessions in this folder; default: in memory")
+    crew.set_defaults(run=run_members)
+    for each in (slow, storm, crew):
         each.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     options = parser.parse_args()
     found, broken = options.run(options)

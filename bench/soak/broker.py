@@ -24,13 +24,21 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 class BrokerProcess:
     """`tidegate serve --port N`, with a metrics page; each of `settings` is a `--set` option."""
 
-    def __init__(self, *settings: str, host: str = "127.0.0.1", prefix: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *settings: str,
+        host: str = "127.0.0.1",
+        prefix: tuple[str, ...] = (),
+        data: Path | None = None,
+    ) -> None:
         self.port = free_port()
         self._metrics_port = free_port()
         self._command = [
             *prefix, sys.executable, "-m", "tidegate", "serve", "--host", host, "--port", str(self.port),
             "--metrics-port", str(self._metrics_port), "--log-level", "warning", "--log-format", "json",
         ]  # fmt: skip
+        if data is not None:
+            self._command += ["--data", str(data)]
         for each in settings:
             self._command += ["--set", each]
         self._process: subprocess.Popen[bytes] | None = None

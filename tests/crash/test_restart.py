@@ -37,7 +37,7 @@ def build(folder: Path, queued: int) -> None:
         ((mid, b"q/%d" % (mid % SESSIONS), b"%064d" % mid) for mid in range(1, queued + 1)),
     )
     db.executemany(
-        "INSERT INTO queue VALUES (?, ?, ?, 1, 0, '', 140, 0)",
+        "INSERT INTO queue VALUES (?, ?, ?, 1, 0, '', 140, 0, NULL)",
         ((mid % SESSIONS, mid // SESSIONS + 1, mid) for mid in range(1, queued + 1)),
     )
     db.execute("COMMIT")

@@ -19,6 +19,7 @@ import pytest
 from tests.integration.client.servers import free_port, mosquitto
 from tidegate.broker.settings import Features
 from tidegate.cli.status import ExitStatus
+from tidegate.mqtt import Publish
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.testing import BrokerThread
 from tidegate.testing.raw import RawClient
@@ -57,10 +58,18 @@ def publish_reports(broker: BrokerThread, *clients: str) -> None:
         | {"inflight": 0, "dropped": 0, "is_blocked": False}
         for client in clients
     ]
+    members = [
+        {"client": f"{client}-worker", "connected": True, "is_stalled": False, "outstanding": 2}
+        | {"service_ms": 10.0, "wait_ms": 20.0, "share": 1.0, "reports": True}
+        for client in clients
+    ]
+    group = {"group": "crew", "filter": "jobs/+", "policy": "earliest_finish", "total": len(members)}
+    group |= {"connected": len(members), "outstanding": 2, "moved": 0, "members": members}
     reports = {
         "load": LOAD,
         "publishers": {"at": time.time(), "total": len(publishers), "rows": publishers},
         "queues": {"at": time.time(), "total": len(queues), "rows": queues},
+        "groups": {"at": time.time(), "total": 1, "rows": [group]},
     }
 
     def publish() -> None:
@@ -151,6 +160,30 @@ def test_in_a_pipe_one_picture_of_the_node_is_printed(busy_port: int) -> None:
     assert "\x1b" not in text
 
 
+def test_groups_are_shown_with_their_members(busy_port: int) -> None:
+    with RawClient(busy_port) as anna, RawClient(busy_port) as bert, RawClient(busy_port) as publisher:
+        for client, name in ((anna, "anna"), (bert, "bert")):
+            client.connect(name)
+            client.subscribe("$share/crew/jobs/+", qos=1)
+        publisher.connect("foreman")
+        for number in range(4):
+            publisher.publish("jobs/1", b"%d" % number, qos=1)
+        anna.acknowledge(anna.take(Publish))
+        document = json.loads(top("-p", busy_port, "--json").stdout)
+        result = top("-p", busy_port, "--view", "groups")
+    (group,) = document["groups"]["rows"]
+    assert [group[name] for name in ("group", "filter", "total", "connected", "outstanding", "moved")] == [
+        *("crew", "jobs/+", 2, 2, 3, 0)
+    ]
+    assert [row["client"] for row in group["members"]] == ["anna", "bert"]
+    assert sum(row["share"] for row in group["members"]) == 1.0
+    assert (result.returncode, result.stderr) == (ExitStatus.OK, "")
+    lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
+    at = lines.index(["$share/crew/jobs/+", "2", "of", "2", "3", "-", "earliest_finish"])
+    assert [line[0] for line in lines[at + 1 :]] == ["anna", "bert"]
+    assert "publishers" not in result.stdout
+
+
 def test_json_has_the_reports_of_the_node_as_they_came(busy_port: int) -> None:
     document = json.loads(top("-p", busy_port, "--json").stdout)
     assert document["node"] == "harbour"
@@ -228,6 +261,19 @@ def test_s_changes_the_order() -> None:
             window.wait_for("order: trouble first")
             window.press("s")
             window.wait_for("order: rate")
+
+
+def test_g_shows_groups_and_traffic_in_turn() -> None:
+    with quiet_node() as broker:
+        publish_reports(broker, "meter-7")
+        with terminal("-p", broker.port, "--interval", 60) as window:
+            window.wait_for("meter-7-reader")
+            window.press("g")
+            window.wait_for("$share/crew/jobs/+")
+            window.press("g")
+            window.wait_for("meter-7-reader")
+            window.press("q")
+            assert window.wait_end() == ExitStatus.OK
 
 
 def test_it_waits_for_a_broker_that_went_away_and_goes_on_when_it_is_back() -> None:

@@ -6,7 +6,7 @@ neighbouring packets of one topic form a run, and the run is forwarded as one sl
 general path in `publishing.py` or `_control`. What is to be sent is collected per session and written once at
 the end of the loop's turn.
 
-A turn is bounded: at most TURN_BYTES of one client's chunk are handled before other clients get theirs.
+A turn is bounded: at most `lanes.PART` bytes of one client's chunk are handled before other clients get theirs.
 
 A publisher that has to wait is held (`holding.py`); whether it is too fast, the gate knows (`gate.py`); while the node
 is behind, chunks of publishers wait for their turn in lanes (`lanes.py`).
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
-from tidegate.broker.lanes import SLICE
+from tidegate.broker.lanes import PART
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.mqtt.codes import LEGAL, ReasonCode
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.broker")
 
-TURN_BYTES = 65_536  # about 700 small packets, 1 ms
+LONG_TURN = 0.002  # seconds after which lanes open
 LONG_RUN = 16  # packets of one head after which looking at columns instead is cheaper
 ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
 ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
             core.lanes.put(self)
             self.set_reading(False)  # else the loop reads on, up to 8 MB, before anybody else has its turn
             return
-        if len(data) > TURN_BYTES:
+        if len(data) > PART:
             self.more = data
             self.serve()
         else:
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
             seconds = publisher.observe(now, count, len(data))
             if seconds > 0.0:
                 gate.hold(self, seconds)
-            if now - core.turn_began > SLICE:
+            if now - core.turn_began > LONG_TURN:
                 core.lanes.is_open = True  # a turn must not grow with the number of publishers
         return left
 
@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
         if data is None or self.is_closing or self._is_choked():
             return
         self.more = None
-        size = max(TURN_BYTES, self.need)
+        size = max(self.core.lanes.part, self.need)
         self.need = 0
         left = self._take(data[:size])
         tail = data[size:]
@@ -291,6 +291,8 @@ class Connection(asyncio.Protocol):
             self.defer(left + tail)
         else:
             self.resume_reading()
+            return
+        self.set_reading(False)  # who had room in between did not know of the rest
 
     def defer(self, data: bytes) -> None:
         """Go on with `data` in the next turn, after others had theirs."""

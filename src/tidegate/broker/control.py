@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.broker import publishing, reauthentication, subscribing
+from tidegate.broker import publishing, reauthentication, subscribing, wills
 from tidegate.broker.reasons import CloseReason
 from tidegate.flow.load_report import LOAD_PROPERTY, parse_pingreq
 from tidegate.mqtt.codes import PacketType, ReasonCode
@@ -85,7 +85,7 @@ def settle_disconnect(conn: Connection, packet: Disconnect) -> None:
             raise ProtocolError("DISCONNECT may not set a session expiry where CONNECT had none")
         session.expiry = min(expiry, conn.core.features.max_session_expiry)
     if packet.reason_code == ReasonCode.NORMAL_DISCONNECTION:
-        conn.core.set_will(session, None)  # [MQTT5-3.14.4-3]
+        wills.keep(session, None)  # [MQTT5-3.14.4-3]
 
 
 def on_held_disconnect(conn: Connection, data: bytes) -> None:

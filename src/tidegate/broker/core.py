@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import logging
 from collections.abc import Callable, Coroutine
@@ -17,18 +16,20 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from tidegate import flow
+from tidegate.broker import wills
 from tidegate.broker.alarms import TICK, Alarm, Alarms, KeepAlive
+from tidegate.broker.backlogs import Backlogs
 from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
 from tidegate.broker.flow_settings import FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
-from tidegate.broker.handing_on import hand_on
+from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later, has_backlog
 from tidegate.broker.handshake import Handshake
-from tidegate.broker.holding import SWEEP_SHARE, sweep, unread_bytes
 from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
 from tidegate.broker.index import SubscriptionIndex
 from tidegate.broker.lanes import Lanes
+from tidegate.broker.late import LateMessages
 from tidegate.broker.load_state import LoadMeter
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import (
@@ -48,7 +49,6 @@ from tidegate.broker.settings import Features, Limits, QueueFull
 from tidegate.broker.shared import SharedGroup
 from tidegate.broker.store import Store
 from tidegate.broker.views import Views
-from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admitter
 from tidegate.flow.backoff import Load
 from tidegate.flow.shared import SharedPolicy
@@ -58,7 +58,6 @@ log = logging.getLogger("tidegate.broker")
 
 REFUSAL_INTERVAL = 1.0  # seconds between two lines about refused clients
 OVERLOAD_ADMISSION = 0.25  # share of `connection_rate` that is admitted in OVERLOAD
-SWEEP_PARTS = 8  # of those whose backlog is to be swept: so many ticks until all had their turn
 TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while there is too little
 LOST_PER_TURN = 100  # ended connections that are cleaned up before others get their turn
 T = TypeVar("T")
@@ -100,6 +99,7 @@ class Core:
         self.retained = Retained(limits.max_retained, self.now)
         self.store: Store | None = None
         self.sessions: dict[str, Session] = {}
+        self.estates: dict[Session, Alarm] = {}  # ended, and their groups take what they had
         self.connections: set[Connection] = set()
         self.lost: dict[Session, tuple[Connection, str]] = {}  # gone, and not yet cleaned up
         self.handshakes: dict[
@@ -115,10 +115,10 @@ class Core:
         self.meter = LoadMeter(flow_settings.load, self.now())
         self.lanes = Lanes(self)
         self.gate: Gate | None = None
-        self.late: dict[Alarm, Callable[[], None]] = {}
+        self.late = LateMessages(self)
         self.views: Views | None = None
         self.on_load_changed: Callable[[], None] = lambda: None
-        self._backlogs: dict[Connection, tuple[float, float]] = {}
+        self._backlogs = Backlogs(self)
         self.queued_bytes = 0  # waiting for sessions, and of that
         self.backlog_bytes = 0  # QoS 0 for clients whose socket is full
         # Sessions with no room for QoS 1 and 2, and the alarm that looks whether they are stuck.
@@ -315,8 +315,8 @@ class Core:
             )
         if session.conn is not conn:
             return
-        if not self.may_leave_will(conn):  # the right was withdrawn meanwhile
-            self.set_will(session, None)
+        if not wills.may_leave(conn):  # the right was withdrawn meanwhile
+            wills.keep(session, None)
         session.detach()
         self.tell(lambda observer: observer.on_disconnected(conn, why))
         if self.is_stopping:
@@ -325,10 +325,10 @@ class Core:
             return
         now = self.now()
         is_taken_over = why is CloseReason.TAKEN_OVER and session.expiry
-        if session.load is not None and (session.inflight or session.pending) and not is_taken_over:
+        if session.expiry and has_backlog(session) and not is_taken_over:
             wait = self.features.shared_wait
-            if wait and session.expiry:
-                self.alarms.at(now + wait, partial(self._hand_on, session, session.epoch))
+            if wait:
+                self.alarms.at(now + wait, partial(hand_on_later, session, session.epoch))
             else:
                 hand_on(session)
         if session.expiry == 0:
@@ -340,19 +340,7 @@ class Core:
             )
         if session.durable is not None:
             session.durable.store.save_session(session, is_connected=False)
-        will = session.will
-        if will is not None:
-            if will.delay:
-                if self.store is not None:
-                    self.store.save_will(session.client_id, will, now + will.delay)
-                due = now + will.delay
-                session.will_alarm = self.alarms.at(due, partial(self.delayed_will, session, session.epoch))
-            else:
-                self.publish_will(session)
-
-    def _hand_on(self, session: Session, epoch: int) -> None:
-        if session.epoch == epoch and session.conn is None:
-            hand_on(session)
+        wills.after_disconnect(session)
 
     def watch_for_stall(self, session: Session) -> None:
         """A member of a group has messages to acknowledge: look later whether it does."""
@@ -365,6 +353,7 @@ class Core:
         if session.conn is None or not session.inflight:
             return
         session.is_stalled = True
+        session.tell_groups()
         count = hand_on(session)
         if count:
             log.warning(
@@ -380,58 +369,19 @@ class Core:
             self.counters.sessions_expired += 1
             self.end_session(session)
 
-    def delayed_will(self, session: Session, epoch: int) -> None:
-        if session.epoch == epoch and session.conn is None:
-            self.publish_will(session)
-
-    def publish_will(self, session: Session) -> None:
-        will, session.will = session.will, None
-        if will is None:
-            return
-        message = will.message
-        if will.expiry is not None:
-            message.expires = self.now() + will.expiry
-        if self.store is not None:
-            self.store.save_will(session.client_id, None)
-        self.publish(message)
-
-    def publish_stored_will(self, client_id: str, will: Will) -> None:
-        """The will of a client that was connected when the broker went down, and had no session to keep."""
-        assert self.store is not None
-        self.store.save_will(client_id, None)
-        if will.expiry is not None:
-            will.message.expires = self.now() + will.expiry
-        self.publish(will.message)
-
-    def set_will(self, session: Session, will: Will | None) -> None:
-        if self.store is not None and (will is not None or session.will is not None):
-            self.store.save_will(session.client_id, will)
-        session.will = will
-
-    def may_leave_will(self, conn: Connection) -> bool:
-        """Whether the client has the right to what it wants published when it is gone."""
-        will = conn.session.will
-        if will is None or self.authorise is None:
-            return True
-        try:
-            return self.authorise.may_publish(conn, will.message.topic.decode())
-        except Exception:
-            log.exception("unexpected error in the authoriser")
-            return False
-
     def end_session(self, session: Session) -> None:
         """The session is over: its will, if still due, goes out now [MQTT5-3.1.2-10]."""
-        if session.load is not None and (session.inflight or session.pending) and not self.is_stopping:
-            hand_on(session)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
-        for subscription in session.subscriptions.values():
+        session.release_waiters()  # also of its groups, as long as it is in them
+        subscriptions, session.subscriptions = session.subscriptions, {}
+        for subscription in subscriptions.values():
             self.index.remove(subscription)
-        session.subscriptions = {}
-        self.publish_will(session)
+        wills.publish(session)
         session.epoch += 1
         self.cancel_alarms(session)
-        session.discard()
+        if self.is_stopping or not bequeath(session, subscriptions):
+            session.discard()
 
     def cancel_alarms(self, session: Session) -> None:
         """The client is back, or the session is over."""
@@ -567,6 +517,8 @@ class Core:
         self.lanes.is_open = state is not Load.LOW
         if self.gate is not None:
             self.gate.follow(state, now)
+            if self.gate.policy.load is not Load.LOW:
+                self.lanes.is_open = True  # who is held comes back with all it has
         if state is not before:
             self._pace_admission()
             self.on_load_changed()
@@ -599,64 +551,6 @@ class Core:
     def queue_share(self) -> float:
         return self.queued_bytes / self.limits.max_total_queued_bytes
 
-    def hand_on_late(self, conn: Connection, message: Message) -> None:
-        """Acknowledged, and handed on when its publisher may: mode `hold` of the back-off."""
-        session = conn.session
-        size = message.size_bytes
-        session.late_bytes += size
-        self.queued_bytes += size
-        if session.late_bytes > self.limits.max_held_bytes:
-            conn.set_reading(False)
-
-        def now_due() -> None:
-            self.late.pop(alarm, None)
-            session.late_bytes -= size
-            self.queued_bytes -= size
-            if not session.late_bytes:
-                session.late_until = 0.0
-            if message.retain:
-                self.retained.keep(message)
-            distribute(self, message, self.index.route(message.topic), session)
-            reader = session.conn
-            if reader is not None and not reader.is_closing and not reader.is_reading:
-                reader.resume_reading()
-
-        alarm = self.alarms.at(session.late_until, now_due)
-        self.late[alarm] = now_due
-
-    def shed(self, conn: Connection, count: int) -> None:
-        """QoS 0 messages of a held publisher are dropped, because what is behind them must be answered."""
-        self.counters.publish_received += count
-        self.counters.messages_received += count
-        self.counters.dropped += count
-        if self.gate is not None:
-            self.gate.shed += count
-
-    def _sweep_backlogs(self, now: float) -> None:
-        """No PINGREQ waits too long behind the messages of a publisher that is not read."""
-        gate = self.gate
-        old, self._backlogs = self._backlogs, {}
-        for conn, (since, seen) in old.items():
-            if now - seen < 1.0 and not conn.is_closing:  # between two holds it waits for a moment
-                self._backlogs[conn] = (since, seen)
-        overdue: list[tuple[float, int, Connection, int]] = []
-        for conn in gate.waiters or () if gate is not None else ():
-            if not conn.keep_alive or conn.is_reading:
-                continue
-            unread = unread_bytes(conn)
-            if not unread:
-                self._backlogs.pop(conn, None)
-                continue
-            since = self._backlogs.get(conn, (now, now))[0]
-            self._backlogs[conn] = (since, now)
-            due = since + SWEEP_SHARE * conn.keep_alive
-            if due < now:
-                overdue.append((due, len(overdue), conn, unread))
-        # One at a time, and of many a part: it is work for nobody's good but their own.
-        for _, _, conn, unread in heapq.nsmallest(1 + len(overdue) // SWEEP_PARTS, overdue):
-            sweep(conn, unread)
-            self._backlogs[conn] = (now, now)
-
     # -- the sweep ------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
@@ -669,7 +563,7 @@ class Core:
         self.watch_memory()
         self.check_full()
         self.measure_load(now)
-        self._sweep_backlogs(now)
+        self._backlogs.sweep(now)
         for conn in self.keep_alive.expired(now):
             conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
         for handshake in _older(self.handshakes, now - limits.connect_timeout):
@@ -741,9 +635,7 @@ class Core:
     def stop(self) -> None:
         """Say goodbye to everyone; listeners are closed already."""
         self.is_stopping = True
-        for alarm, now_due in list(self.late.items()):
-            self.alarms.cancel(alarm)
-            now_due()
+        self.late.hand_on_all()
         for session in list(self.lost):
             self._finish(session)
         for handshake in (*self.handshakes, *self.waiting):

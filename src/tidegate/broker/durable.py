@@ -28,8 +28,8 @@ class Durable:
     """Numbers of one stored session."""
 
     __slots__ = (
-        "durable_seq", "gone_at", "is_loading", "next_seq", "sent_seq", "sid", "store", "tail", "tail_after",
-        "tail_bytes",
+        "durable_seq", "gone_at", "is_loading", "kept_seq", "next_seq", "sent_seq", "sid", "store", "tail",
+        "tail_after", "tail_bytes",
     )  # fmt: skip
 
     def __init__(self, store: Store, sid: int) -> None:
@@ -37,6 +37,7 @@ class Durable:
         self.sid = sid
         self.next_seq = 1
         self.sent_seq = 0  # up to here messages may have been sent: they get DUP
+        self.kept_seq = 0  # up to here it is not known what was sent: QoS 2 stays
         self.durable_seq = 0  # up to here messages are on disk: QoS 2 may be sent
         self.tail = 0
         self.tail_bytes = 0
@@ -50,7 +51,17 @@ class Durable:
         self.tail_bytes = size
         self.tail_after = after
         self.next_seq = max(last, self.sent_seq) + 1
-        self.durable_seq = last
+        self.durable_seq = self.next_seq - 1
+
+    def may_have_been_sent(self, seq: int) -> bool:
+        return seq <= self.sent_seq or seq <= self.kept_seq
+
+    def left_tail(self, session: Session, size: int) -> None:
+        """A message that is on disk alone went elsewhere."""
+        self.tail -= 1
+        self.tail_bytes -= size
+        session.core.queued_bytes -= size
+        session.core.counters.queued_messages -= 1
 
     def may_send(self, qos: int, seq: int) -> bool:
         """QoS 2 goes out after its commit: were it sent before, a crash could make the publisher send it anew."""

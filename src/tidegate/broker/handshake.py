@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
+from tidegate.broker import wills
 from tidegate.broker.connection import Connection
 from tidegate.broker.handing_on import help_others
 from tidegate.broker.hooks import ConnectRequest, Exchange, Verdict
@@ -393,7 +394,7 @@ class Handshake(asyncio.Protocol):
             session.expiry = 0 if connect.clean_start else core.features.persistent_session_expiry
         if verdict.expires is not None:
             conn.expires_at(verdict.expires)
-        core.set_will(session, _will(connect, client_id))
+        wills.keep(session, _will(connect, client_id))
         quota = min(properties.get(Property.RECEIVE_MAXIMUM, 65_535), core.limits.max_inflight)
         is_plain = (
             not conn.max_packet_out
@@ -404,8 +405,8 @@ class Handshake(asyncio.Protocol):
         core.make_durable(session)
         transport.set_protocol(conn)
         core.connected(conn)
-        if not core.may_leave_will(conn):
-            core.set_will(session, None)
+        if not wills.may_leave(conn):
+            wills.keep(session, None)
             self.transport = None
             transport.write(
                 encode_packet(Connack(reason_code=ReasonCode.NOT_AUTHORIZED), connect.protocol_level)

@@ -3,6 +3,9 @@
 While the loop keeps up, a chunk is handled where it arrives. Under load it waits here until the end of the turn, and
 the most urgent are served first: rare senders before fast ones, with ageing (`flow/priority`). A connection has at most
 one chunk here and is not read while it waits, so memory is bounded by the number of connections.
+
+The loop works in slices, between which it looks for new messages. While slow senders are there, slices are short, for
+their sake; among fast ones only, long ones are cheaper.
 Acknowledgements, PINGREQ and subscriptions do not pass through here.
 """
 
@@ -16,19 +19,25 @@ if TYPE_CHECKING:
     from tidegate.broker.core import Core
 
 SMALL = 2_048  # bytes of a chunk that does not have to wait for a larger one behind it before it is written
-SLICE = 0.002  # seconds of work before the loop looks for new messages, of more urgent senders perhaps
+SLOW_SENDER = 100.0  # messages a second of somebody whose next one should not wait for a whole long slice
+SLICE, SHORT_SLICE = 0.002, 0.0005  # seconds of work before the loop looks for new messages
+PART, SHORT_PART = 65_536, 16_384  # bytes of one chunk that are handled at a time
+SHORT_FOR = 1.0  # seconds since a slow sender was seen
 
 
 class Lanes:
     """`is_open`: chunks go through here."""
 
-    __slots__ = ("_core", "_heap", "_is_scheduled", "_order", "is_open")
+    __slots__ = ("_core", "_heap", "_is_scheduled", "_order", "_short_until", "_slice", "is_open", "part")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._heap: list[tuple[float, int, float, Connection]] = []  # key, order, arrival
         self._order = 0
         self._is_scheduled = False
+        self._short_until = 0.0
+        self._slice = SLICE
+        self.part = PART
         self.is_open = False
 
     def __len__(self) -> int:
@@ -44,6 +53,11 @@ class Lanes:
         now = core.now()
         key = 0.0 if gate is None else gate.key(conn, now)
         heapq.heappush(self._heap, (key, self._order, now, conn))
+        if len(conn.more or b"") <= SMALL and (
+            conn.publisher is None or conn.publisher.likely_rate < SLOW_SENDER
+        ):
+            self._short_until = now + SHORT_FOR
+            self._slice, self.part = SHORT_SLICE, SHORT_PART
         if not self._is_scheduled:
             self._is_scheduled = True
             core.loop.call_soon(self._serve)
@@ -54,7 +68,9 @@ class Lanes:
         heap = self._heap
         began = now = core.now()
         has_small = False
-        while heap and now - began < SLICE:
+        if now > self._short_until:
+            self._slice, self.part = SLICE, PART
+        while heap and now - began < self._slice:
             _, _, arrival, conn = heapq.heappop(heap)
             core.meter.chunk(now - arrival)
             is_small = conn.more is None or len(conn.more) <= SMALL

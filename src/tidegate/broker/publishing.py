@@ -136,7 +136,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     if is_raw and first & 1 == 0:
         _share_wire_form(message, conn.v5, data, pos, topic_end, at, end)
     if session.late_until:
-        core.hand_on_late(conn, message)
+        core.late.add(conn, message)
     else:
         if first & 1:
             core.retained.keep(message)

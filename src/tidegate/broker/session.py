@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
+    from tidegate.broker.handing_on import Errand
     from tidegate.broker.index import Subscription
     from tidegate.broker.shared import SharedGroup
     from tidegate.broker.wills import Will
@@ -56,6 +57,7 @@ class Session:
         "dropped",
         "durable",
         "epoch",
+        "errand",
         "expiry",
         "expiry_alarm",
         "full_since",
@@ -66,6 +68,7 @@ class Session:
         "is_stalled",
         "late_bytes",
         "late_until",
+        "left_at",
         "load",
         "next_pid",
         "out",
@@ -122,6 +125,8 @@ class Session:
         self.late_bytes = 0  # so many wait for it
         # As a member of shared subscriptions
         self.load: ClientLoad | None = None
+        self.left_at = 0.0  # while nobody is connected
+        self.errand: Errand | None = None  # that carries what it has to other members
         self.is_stalled = False  # it acknowledged nothing for long, and others do its work
         self.stall_alarm: Alarm | None = None
 
@@ -308,12 +313,23 @@ class Session:
         assert load is not None
         now = self.core.now()
         load.on_done(now, count, len(self.inflight) + self.queued_messages)
-        self.is_stalled = False
+        if self.is_stalled:
+            self.is_stalled = False
+            self.tell_groups()
         if self.stall_alarm is not None:
             self.core.alarms.cancel(self.stall_alarm)
             self.stall_alarm = None
         if self.inflight:
             self.core.watch_for_stall(self)
+
+    def tell_groups(self) -> None:
+        """A member came, left, stalled or works again: its groups look anew who is there."""
+        groups = self.core.index.groups
+        for subscription in self.subscriptions.values():
+            if subscription.share:
+                group = groups.get((subscription.share, subscription.topic_filter))
+                if group is not None:
+                    group.changed()
 
     def on_report(self, report: LoadReport) -> None:
         if self.load is None:
@@ -586,6 +602,7 @@ class Session:
         if self.load is not None:
             self.load.forget(self.core.now())  # another process, perhaps on another machine
             self.load.awaiting = len(self.inflight) + self.queued_messages
+            self.tell_groups()
         if changed:
             for topic_filter in self.subscriptions.values():
                 self.core.index.invalidate(topic_filter.topic_filter)
@@ -631,6 +648,7 @@ class Session:
     def detach(self) -> None:
         """The connection is gone; what was on its way at QoS 0 goes with it."""
         self.conn = None
+        self.left_at = self.core.now()
         self.queued = self.paused = self.deaf = False
         self.out = []
         for pid, entry in list(self.inflight.items()):
@@ -639,6 +657,8 @@ class Session:
             elif len(entry) == 3 and entry[1] != RELEASED:
                 self.inflight[pid] = self._restore(cast(RawDelivery, entry))
         self.is_stalled = False
+        if self.load is not None:
+            self.tell_groups()
         if self.stall_alarm is not None:
             self.core.alarms.cancel(self.stall_alarm)
             self.stall_alarm = None

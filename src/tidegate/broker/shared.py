@@ -9,6 +9,8 @@ QoS 2 in flight stays its own: nobody else may get it [MQTT5-4.8.2-5].
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -34,9 +36,14 @@ class SharedGroup:
     """`$share/{name}/{topic_filter}`. Members keep the order in which they joined."""
 
     __slots__ = (
+        "_changes",
         "_loads",
         "_parts",
+        "_present",
+        "_present_loads",
         "_random",
+        "_seen",
+        "full_name",
         "members",
         "moved",
         "name",
@@ -48,21 +55,26 @@ class SharedGroup:
     def __init__(self, name: str, topic_filter: bytes, policy: SharedPolicy, random: Random) -> None:
         self.name = name
         self.topic_filter = topic_filter
+        self.full_name = f"$share/{name}/{topic_filter.decode()}"  # as it is subscribed to
         self.policy = policy
         self.members: list[Subscription] = []
         self._loads: tuple[Member, ...] = ()  # what the policy knows of each member, in the same order
         self._parts: dict[tuple[Session, ...], tuple[Member, ...]] = {}  # the same, of those with the right
+        # Those that are there: a rule that looked at all would find the absent idle, and one neighbour their stand-in.
+        self._present: list[Subscription] = []
+        self._present_loads: tuple[Member, ...] = ()
+        self._changes = [0]  # counts who came and went; one list for the group and its parts
+        self._seen = -1
         self._random = random
         self.waiters: dict[Connection, None] | None = None  # publishers held until a member has room
         self.moved = 0  # messages that went on to another member
 
     def add(self, subscription: Subscription) -> None:
-        tag = Tag((subscription.identifier,) if subscription.identifier else ())
-        tag.group = self
-        subscription.tag = tag
+        subscription.tag = self.tag((subscription.identifier,) if subscription.identifier else ())
         for i, member in enumerate(self.members):
             if member.session is subscription.session:
                 self.members[i] = subscription
+                self.changed()
                 return
         session = subscription.session
         if session.load is None:
@@ -70,6 +82,12 @@ class SharedGroup:
         self.members.append(subscription)
         self._loads = (*self._loads, Member(session.client_id, session.load, monotonic()))
         self._parts.clear()
+        self.changed()
+
+    def tag(self, identifiers: tuple[int, ...]) -> Tag:
+        tag = Tag(identifiers)
+        tag.group = self
+        return tag
 
     def remove(self, subscription: Subscription) -> None:
         session = subscription.session
@@ -78,12 +96,23 @@ class SharedGroup:
         )
         self.members = [m for m in self.members if m.session is not session]
         self._parts.clear()
+        self.changed()
+
+    def changed(self) -> None:
+        """A member came, left, stalled or works again."""
+        self._changes[0] += 1
+        self._present, self._present_loads = [], ()  # else who left would live on here
 
     def restricted(self, members: list[Subscription]) -> SharedGroup:
         """The same group, policy included, with some of its members only."""
         part = SharedGroup(self.name, self.topic_filter, self.policy, self._random)
         part.members = members
-        # One tuple for all topics with the same members: policies keep state by it.
+        part._loads = self._loads_of(members)
+        part._changes = self._changes
+        return part
+
+    def _loads_of(self, members: list[Subscription]) -> tuple[Member, ...]:
+        """What the policy knows of some members: one tuple for the same members, as policies keep state by it."""
         sessions = tuple(m.session for m in members)
         loads = self._parts.get(sessions)
         if loads is None:
@@ -91,8 +120,16 @@ class SharedGroup:
                 self._parts.clear()
             known = {m.session: load for m, load in zip(self.members, self._loads, strict=True)}
             loads = self._parts[sessions] = tuple(known[session] for session in sessions)
-        part._loads = loads
-        return part
+        return loads
+
+    def _look(self) -> None:
+        """Find out who is there; if nobody is, all count."""
+        self._seen = self._changes[0]
+        present = [m for m in self.members if m.session.conn is not None and not m.session.is_stalled]
+        if present and len(present) < len(self.members):
+            self._present, self._present_loads = present, self._loads_of(present)
+        else:
+            self._present, self._present_loads = self.members, self._loads
 
     def choose(self, topic: bytes, publisher: str, now: float, qos: int) -> Subscription | None:
         """The member for one message; None if nobody can take it.
@@ -100,30 +137,27 @@ class SharedGroup:
         A member that is connected and has room is preferred to one that is not; for QoS 1 and 2 a session that
         is away may still queue it.
         """
-        members = self.members
+        if self._seen != self._changes[0]:
+            self._look()
+        members = self._present
+        loads = self._present_loads
         policy = self.policy
-        start = policy.choose(self._loads, topic, publisher, now, self._random)
-        first = members[start]
-        session = first.session
-        if session.queued and not session.is_full and not session.is_stalled:
-            if qos and first.qos:
-                self._loads[start].on_sent(now, 1)
-            elif policy.is_counting:
-                self._loads[start].on_sent(now)
-            return first
-        found = self._walk(start, qos)
-        if found is None:
-            return None
-        chosen = members[found]
+        start = policy.choose(loads, topic, publisher, now, self._random)
+        session = members[start].session
+        if not session.queued or session.is_full or session.is_stalled:
+            found = self._walk(members, start, qos)
+            if found is None:
+                return None
+            start = found
+        chosen = members[start]
         if qos and chosen.qos:
-            self._loads[found].on_sent(now, 1)
+            loads[start].on_sent(now, 1)
         elif policy.is_counting:
-            self._loads[found].on_sent(now)
+            loads[start].on_sent(now)
         return chosen
 
-    def _walk(self, start: int, qos: int) -> int | None:
+    def _walk(self, members: list[Subscription], start: int, qos: int) -> int | None:
         """The first from `start` on that can take it."""
-        members = self.members
         count = len(members)
         for i in range(start, start + count):
             at = i - count if i >= count else i
@@ -141,19 +175,33 @@ class SharedGroup:
                 return at
         return start
 
-    def rows(self, now: float, limit: int) -> list[dict[str, Any]]:
-        """Members as an operator sees them; times in milliseconds."""
-        total = sum(member.share for member in self._loads) or 1
-        return [
-            {
-                "client": member.key,
-                "connected": subscription.session.conn is not None,
-                "is_stalled": subscription.session.is_stalled,
-                "outstanding": member.load.outstanding,
-                "service_ms": round(member.load.service * 1e3, 3),
-                "wait_ms": round(member.load.backlog(now) * 1e3, 3),
-                "share": round(member.share / total, 4),
-                "reports": member.load.report_interval > 0.0,
-            }
-            for subscription, member in zip(self.members[:limit], self._loads[:limit], strict=True)
-        ]
+    def view(self, now: float, limit: int) -> dict[str, Any]:
+        """The group as an operator sees it; times in milliseconds. Of many members those with the most to do."""
+        loads = self._loads
+        shown: Iterable[int] = range(len(loads))
+        if len(loads) > limit:
+            shown = sorted(heapq.nlargest(limit, shown, key=lambda at: loads[at].load.outstanding))
+        total = sum(member.share for member in loads) or 1
+        return {
+            "group": self.name,
+            "filter": self.topic_filter.decode(),
+            "total": len(loads),
+            "connected": sum(subscription.session.conn is not None for subscription in self.members),
+            "outstanding": sum(member.load.outstanding for member in loads),
+            "moved": self.moved,
+            "members": [_row(self.members[at].session, loads[at], now, total) for at in shown],
+        }
+
+
+def _row(session: Session, member: Member, now: float, total: float) -> dict[str, Any]:
+    load = member.load
+    return {
+        "client": member.key,
+        "connected": session.conn is not None,
+        "is_stalled": session.is_stalled,
+        "outstanding": load.outstanding,
+        "service_ms": round(load.service * 1e3, 3),
+        "wait_ms": round(load.backlog(now) * 1e3, 3),
+        "share": round(member.share / total, 4),
+        "reports": load.report_interval > 0.0,
+    }

@@ -1,4 +1,4 @@
-"""What an operator sees of publishers and queues: `$SYS/tide/…` documents, metrics and `tidegate top`.
+"""What an operator sees of publishers, queues and groups: `$SYS/tide/…` documents, metrics and `tidegate top`.
 
 All clients are looked at in slices of a turn each, so that a view of many thousands delays nobody, and a view holds the
 hundred rows that matter: held publishers first, then suspicious ones, then the fastest; the longest queues.
@@ -67,7 +67,7 @@ def queue_row(session: Session) -> dict[str, Any]:
 
 
 class Views:
-    """Publishes both documents while somebody subscribes; keeps the last counts for the metrics page."""
+    """Publishes the documents while somebody subscribes; keeps the last counts for the metrics page."""
 
     def __init__(self, core: Core, interval: float) -> None:
         self._core = core
@@ -149,16 +149,7 @@ class Views:
         groups = list(core.index.groups.values())
         rows: list[dict[str, Any]] = []
         for group in heapq.nlargest(ROWS, groups, key=lambda each: len(each.members)):
-            rows.append(
-                {
-                    "group": group.name,
-                    "filter": group.topic_filter.decode(),
-                    "policy": core.policy_name(group),
-                    "total": len(group.members),
-                    "moved": group.moved,
-                    "members": group.rows(core.now(), MEMBERS),
-                }
-            )
+            rows.append(group.view(core.now(), MEMBERS) | {"policy": core.policy_name(group)})
             yield
         self._say(GROUPS, len(groups), rows)
 

@@ -4,10 +4,11 @@
 """
 
 import asyncio
+import inspect
 import os
 import signal
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from tidegate.errors import TidegateError
 if TYPE_CHECKING:
     from tidegate.client import Client, Will
 
+Command = Callable[..., None]
 VERSIONS = {"5": 5, "mqttv5": 5, "3.1.1": 4, "311": 4, "4": 4, "mqttv311": 4}
 SIGTERM_STATUS = 128 + signal.SIGTERM
 
@@ -67,27 +69,27 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No words about errors; the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where and how to connect, as the command line says."""
+    """Where and how to connect, as the command line says; every field is an option of that name."""
 
-    url: str | None
-    host: str | None
-    port: int | None
-    client_id: str
-    username: str | None
-    password: str | None
-    password_file: Path | None
-    protocol_version: str
-    keep_alive: int
-    connect_timeout: float
-    cafile: Path | None
-    cert: Path | None
-    key: Path | None
-    tls: bool
-    insecure: bool
-    will_topic: str | None = None
-    will_payload: str = ""
-    will_qos: int = 0
-    will_retain: bool = False
+    url: Url = None
+    host: Host = None
+    port: Port = None
+    client_id: ClientId = ""
+    username: Username = None
+    password: Password = None
+    password_file: PasswordFile = None
+    protocol_version: Version = "5"
+    keep_alive: KeepAlive = 60
+    connect_timeout: ConnectTimeout = 10.0
+    cafile: CaFile = None
+    cert: CertFile = None
+    key: KeyFile = None
+    tls: Tls = False
+    insecure: Insecure = False
+    will_topic: WillTopic = None
+    will_payload: WillPayload = ""
+    will_qos: WillQos = 0
+    will_retain: WillRetain = False
 
     def client(self, **options: Any) -> "Client":
         """A client for it; raises `TidegateError` or a usage error. To be called inside the running loop."""
@@ -158,6 +160,43 @@ class Server:
             qos=self.will_qos,
             retain=self.will_retain,
         )
+
+
+def with_server(*, has_will: bool = True, **defaults: Any) -> Callable[[Command], Command]:
+    """For a command whose parameter `server` is a `Server`: its fields become options, behind the command's own.
+
+    `defaults` are those that differ from the fields'.
+    """
+
+    def decorate(command: Command) -> Command:
+        wanted = {
+            field.name: inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=field.type,
+                default=defaults.get(field.name, field.default),
+            )
+            for field in fields(Server)
+            if has_will or not field.name.startswith("will_")
+        }
+
+        def with_options(**values: Any) -> None:
+            server = Server(**{name: values.pop(name) for name in wanted})
+            command(server=server, **values)
+
+        own = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in inspect.signature(command).parameters.values()
+            if each.name != "server"
+        ]
+        shown = [*own, *wanted.values()]
+        with_options.__doc__ = command.__doc__
+        # The library that makes options of parameters looks at both.
+        with_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {each.name: each.annotation for each in shown}
+        return with_options
+
+    return decorate
 
 
 def report_refusal(error: TidegateError, username: str | None) -> ExitStatus:

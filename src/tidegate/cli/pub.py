@@ -24,7 +24,9 @@ WINDOW = 500
 _LINES_AHEAD = 1000
 
 
+@options.with_server()
 def command(
+    server: options.Server,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Where to publish.")],
     message: Annotated[str | None, typer.Option("--message", "-m", help="The payload.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="The payload is in this file.")] = None,
@@ -45,25 +47,6 @@ def command(
     topic_alias: Annotated[int | None, typer.Option(min=1, max=65_535, help="Sent as the topic.")] = None,
     user_property: options.Pairs = None,
     session_expiry: Annotated[int, typer.Option("--session-expiry", "-x", min=0, help="Seconds.")] = 0,
-    url: options.Url = None,
-    host: options.Host = None,
-    port: options.Port = None,
-    client_id: options.ClientId = "",
-    username: options.Username = None,
-    password: options.Password = None,
-    password_file: options.PasswordFile = None,
-    protocol_version: options.Version = "5",
-    keep_alive: options.KeepAlive = 60,
-    connect_timeout: options.ConnectTimeout = 10.0,
-    cafile: options.CaFile = None,
-    cert: options.CertFile = None,
-    key: options.KeyFile = None,
-    tls: options.Tls = False,
-    insecure: options.Insecure = False,
-    will_topic: options.WillTopic = None,
-    will_payload: options.WillPayload = "",
-    will_qos: options.WillQos = 0,
-    will_retain: options.WillRetain = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what was sent.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -75,27 +58,6 @@ def command(
         raise typer.BadParameter("give one of --message, --file, --stdin, --lines and --null")
     if lines and repeat > 1:
         raise typer.BadParameter("--repeat does not go with --lines")
-    server = options.Server(
-        url=url,
-        host=host,
-        port=port,
-        client_id=client_id,
-        username=username,
-        password=password,
-        password_file=password_file,
-        protocol_version=protocol_version,
-        keep_alive=keep_alive,
-        connect_timeout=connect_timeout,
-        cafile=cafile,
-        cert=cert,
-        key=key,
-        tls=tls,
-        insecure=insecure,
-        will_topic=will_topic,
-        will_payload=will_payload,
-        will_qos=will_qos,
-        will_retain=will_retain,
-    )
     fields: MessageFields = {
         "content_type": content_type,
         "response_topic": response_topic,
@@ -118,7 +80,7 @@ def command(
     try:
         status = options.run(work())
     except TidegateError as error:
-        status = ExitStatus.FAILURE if quiet else options.report_refusal(error, username)
+        status = ExitStatus.FAILURE if quiet else options.report_refusal(error, server.username)
     raise typer.Exit(status)
 
 

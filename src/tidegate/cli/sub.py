@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tidegate.client import Client, Message
 
 
+@options.with_server()
 def command(
+    server: options.Server,
     topic: Annotated[
         list[str], typer.Option("--topic", "-t", help="A topic filter, + and # allowed; may be repeated.")
     ],
@@ -64,25 +66,6 @@ def command(
     ] = False,
     reconnect: Annotated[bool, typer.Option("--reconnect", help="Come back after a loss.")] = False,
     user_property: options.Pairs = None,
-    url: options.Url = None,
-    host: options.Host = None,
-    port: options.Port = None,
-    client_id: options.ClientId = "",
-    username: options.Username = None,
-    password: options.Password = None,
-    password_file: options.PasswordFile = None,
-    protocol_version: options.Version = "5",
-    keep_alive: options.KeepAlive = 60,
-    connect_timeout: options.ConnectTimeout = 10.0,
-    cafile: options.CaFile = None,
-    cert: options.CertFile = None,
-    key: options.KeyFile = None,
-    tls: options.Tls = False,
-    insecure: options.Insecure = False,
-    will_topic: options.WillTopic = None,
-    will_payload: options.WillPayload = "",
-    will_qos: options.WillQos = 0,
-    will_retain: options.WillRetain = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Subscribe at any MQTT broker and print what comes.
@@ -90,7 +73,7 @@ def command(
     Messages go to standard output, everything else to standard error. Exits with 1 if --timeout ends it
     before --count messages came.
     """
-    if keep_session and not client_id:
+    if keep_session and not server.client_id:
         raise typer.BadParameter("--no-clean needs --id: a session is found by its client identifier")
     if sum((verbose, format is not None, json)) > 1:
         raise typer.BadParameter("give one of --verbose, --format and --json")
@@ -100,27 +83,6 @@ def command(
         render = as_json if json else compile_pattern(format or ("%t %p" if verbose else "%p"))
     except FormatError as error:
         raise typer.BadParameter(f"--format: {error}") from None
-    server = options.Server(
-        url=url,
-        host=host,
-        port=port,
-        client_id=client_id,
-        username=username,
-        password=password,
-        password_file=password_file,
-        protocol_version=protocol_version,
-        keep_alive=keep_alive,
-        connect_timeout=connect_timeout,
-        cafile=cafile,
-        cert=cert,
-        key=key,
-        tls=tls,
-        insecure=insecure,
-        will_topic=will_topic,
-        will_payload=will_payload,
-        will_qos=will_qos,
-        will_retain=will_retain,
-    )
     if keep_session and not session_expiry and server.is_version_5 and not quiet:
         print(
             "warning: --no-clean keeps nothing in MQTT 5 unless the session outlives the connection\n"
@@ -153,7 +115,7 @@ def command(
     try:
         status = options.run(work())
     except TidegateError as error:
-        status = ExitStatus.FAILURE if quiet else options.report_refusal(error, username)
+        status = ExitStatus.FAILURE if quiet else options.report_refusal(error, server.username)
     except BrokenPipeError:
         # The reader of our output has enough, as `head` does: that is an end, not a fault. What Python still
         # holds for standard output must not be flushed into the broken pipe at exit.

@@ -1,4 +1,4 @@
-"""`tidegate top`: who publishes, who is held back and what waits for whom, live."""
+"""`tidegate top`: who publishes, who is held back, what waits for whom and how groups share their work, live."""
 
 import asyncio
 import json as json_module
@@ -15,7 +15,7 @@ import typer
 from tidegate.cli import client_options as options
 from tidegate.cli import top_feed as topics
 from tidegate.cli.status import ExitStatus
-from tidegate.cli.top_feed import Feed, Sort
+from tidegate.cli.top_feed import Feed, Sort, View
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -42,7 +42,12 @@ class NoReportsError(TidegateError):
         )
 
 
+@options.with_server(has_will=False, keep_alive=10)
 def command(
+    server: options.Server,
+    view: Annotated[
+        View, typer.Option(help="traffic: publishers and queues; groups: shared subscriptions.")
+    ] = View.TRAFFIC,
     interval: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two pictures.")] = 1.0,
     sort: Annotated[
         Sort | None,
@@ -57,44 +62,12 @@ def command(
     json: Annotated[
         bool, typer.Option("--json", help="Print the reports as one JSON object and end.")
     ] = False,
-    url: options.Url = None,
-    host: options.Host = None,
-    port: options.Port = None,
-    client_id: options.ClientId = "",
-    username: options.Username = None,
-    password: options.Password = None,
-    password_file: options.PasswordFile = None,
-    protocol_version: options.Version = "5",
-    keep_alive: options.KeepAlive = 10,
-    connect_timeout: options.ConnectTimeout = 10.0,
-    cafile: options.CaFile = None,
-    cert: options.CertFile = None,
-    key: options.KeyFile = None,
-    tls: options.Tls = False,
-    insecure: options.Insecure = False,
 ) -> None:
-    """Watch a running broker: its load, its publishers and what back-off makes of them, and its queues.
+    """Watch a running broker: its load, its publishers and what back-off makes of them, its queues and its groups.
 
-    q or Ctrl-C ends it, s changes the order. It is an ordinary client that reads $SYS topics, so it works from
-    anywhere and needs the right to read them.
+    q or Ctrl-C ends it, g shows shared subscriptions or traffic, s changes the order of publishers. It is an
+    ordinary client that reads $SYS topics, so it works from anywhere and needs the right to read them.
     """
-    server = options.Server(
-        url=url,
-        host=host,
-        port=port,
-        client_id=client_id,
-        username=username,
-        password=password,
-        password_file=password_file,
-        protocol_version=protocol_version,
-        keep_alive=keep_alive,
-        connect_timeout=connect_timeout,
-        cafile=cafile,
-        cert=cert,
-        key=key,
-        tls=tls,
-        insecure=insecure,
-    )
     is_live = sys.stdout.isatty() and not once and not json
 
     async def work() -> int:
@@ -105,9 +78,9 @@ def command(
                 if json:
                     typer.echo(json_module.dumps(as_object(watch.feed)))
                 elif is_live:
-                    await _show(watch, interval, sort, limit)
+                    await _show(watch, view, interval, sort, limit)
                 else:
-                    _print_once(watch.feed, sort, limit or ONCE_ROWS)
+                    _print_once(watch.feed, view, sort, limit or ONCE_ROWS)
             finally:
                 await watch.end()
         return ExitStatus.OK
@@ -115,7 +88,7 @@ def command(
     try:
         status = options.run(work())
     except TidegateError as error:
-        status = options.report_refusal(error, username)
+        status = options.report_refusal(error, server.username)
     raise typer.Exit(status)
 
 
@@ -189,22 +162,24 @@ def as_object(feed: Feed) -> dict[str, Any]:
         "load": feed.documents.get(topics.LOAD),
         "publishers": feed.documents.get(topics.PUBLISHERS),
         "queues": feed.documents.get(topics.QUEUES),
+        "groups": feed.documents.get(topics.GROUPS),
     }
 
 
-def _print_once(feed: Feed, order: Sort | None, rows: int) -> None:
-    from tidegate.cli.top_view import screen, status_note
+def _print_once(feed: Feed, view: View, order: Sort | None, rows: int) -> None:
+    from tidegate.cli.top_view import groups_screen, screen, status_note
 
-    note = status_note(feed, time.monotonic(), is_connected=True)
-    _console().print(screen(feed, sort=order, publishers=rows, queues=rows, note=note))
+    note = status_note(feed, time.monotonic(), view, is_connected=True)
+    if view is View.GROUPS:
+        picture = groups_screen(feed, rows=rows, note=note)
+    else:
+        picture = screen(feed, sort=order, publishers=rows, queues=rows, note=note)
+    _console().print(picture)
 
 
-async def _show(watch: Watch, interval: float, order: Sort | None, limit: int | None) -> None:
+async def _show(watch: Watch, view: View, interval: float, order: Sort | None, limit: int | None) -> None:
     """Draw until q is pressed; raises what ended the connection, if trying again cannot help."""
     from rich.live import Live
-    from rich.text import Text
-
-    from tidegate.cli.top_view import screen, share_rows, status_note
 
     console = _console()
     orders: list[Sort | None] = [None, *Sort]
@@ -212,27 +187,20 @@ async def _show(watch: Watch, interval: float, order: Sort | None, limit: int | 
     redraw = asyncio.Event()
 
     def on_key(key: str) -> None:
-        nonlocal place
+        nonlocal place, view
         if key in ("q", "Q"):
             watch.is_over.set()
+        elif key == "g":
+            view = View.TRAFFIC if view is View.GROUPS else View.GROUPS
         elif key == "s":
             place = (place + 1) % len(orders)
         redraw.set()
-
-    def picture() -> "RenderableType":
-        publishers, queues = share_rows(console.height, watch.feed)
-        if limit is not None:
-            publishers, queues = min(limit, publishers), min(limit, queues)
-        note = status_note(watch.feed, time.monotonic(), is_connected=watch.client.is_connected)
-        shown_order = orders[place] or "trouble first"
-        note = note or Text(f"order: {shown_order} (s changes it, q ends)", style="dim")
-        return screen(watch.feed, sort=orders[place], publishers=publishers, queues=queues, note=note)
 
     over = asyncio.create_task(watch.is_over.wait())
     try:
         with _keys(on_key), Live(console=console, screen=True, auto_refresh=False) as live:
             while not watch.is_over.is_set():
-                live.update(picture(), refresh=True)
+                live.update(_picture(watch, view, orders[place], console.height, limit), refresh=True)
                 redraw.clear()
                 pressed = asyncio.create_task(redraw.wait())
                 await asyncio.wait([over, pressed], timeout=interval, return_when=asyncio.FIRST_COMPLETED)
@@ -241,6 +209,28 @@ async def _show(watch: Watch, interval: float, order: Sort | None, limit: int | 
         over.cancel()
     if watch.failure is not None:
         raise watch.failure
+
+
+def _picture(
+    watch: Watch, view: View, order: Sort | None, height: int, limit: int | None
+) -> "RenderableType":
+    from rich.text import Text
+
+    from tidegate.cli.top_view import GROUPS_FRAME_LINES, groups_screen, screen, share_rows, status_note
+
+    feed = watch.feed
+    note = status_note(feed, time.monotonic(), view, is_connected=watch.client.is_connected)
+    if view is View.GROUPS:
+        note = note or Text("g shows traffic, q ends", style="dim")
+        rows = max(2, height - GROUPS_FRAME_LINES)
+        return groups_screen(feed, rows=rows if limit is None else min(limit, rows), note=note)
+    publishers, queues = share_rows(height, feed)
+    if limit is not None:
+        publishers, queues = min(limit, publishers), min(limit, queues)
+    note = note or Text(
+        f"order: {order or 'trouble first'} (s changes it, g shows groups, q ends)", style="dim"
+    )
+    return screen(feed, sort=order, publishers=publishers, queues=queues, note=note)
 
 
 @contextmanager

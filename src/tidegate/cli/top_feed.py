@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 LOAD: Final = "$SYS/tide/load"
 PUBLISHERS: Final = "$SYS/tide/publishers"
 QUEUES: Final = "$SYS/tide/queues"
+GROUPS: Final = "$SYS/tide/groups"
 NODE: Final = "$SYS/tide/node"
 UPTIME: Final = "$SYS/broker/uptime"
 VERSION: Final = "$SYS/broker/version"
@@ -30,9 +31,10 @@ AVERAGES: Final = {
     DROPPED: "$SYS/broker/load/publish/dropped/1min",
 }
 
+DOCUMENTS: Final = (LOAD, PUBLISHERS, QUEUES, GROUPS)
 # In this order: retained messages come as the filters do, and the uptime must come before the counters.
 TOPICS: Final = (
-    *(LOAD, PUBLISHERS, QUEUES, NODE),
+    *(*DOCUMENTS, NODE),
     *(UPTIME, VERSION, CONNECTED, MEMORY, RECEIVED, SENT, DROPPED),
     *AVERAGES.values(),
 )
@@ -45,6 +47,13 @@ class Sort(StrEnum):
     HOLD = "hold"
     RANK = "rank"
     QUEUE = "queue"
+
+
+class View(StrEnum):
+    """What is shown under the line about the node."""
+
+    TRAFFIC = "traffic"
+    GROUPS = "groups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +112,60 @@ class Queue:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """One member in a row of `$SYS/tide/groups`. Times in milliseconds, `share` of 1."""
+
+    client: str
+    is_connected: bool
+    is_stalled: bool
+    outstanding: int
+    service_ms: float
+    wait_ms: float
+    share: float
+    reports: bool
+
+    @classmethod
+    def read(cls, row: dict[str, Any]) -> Self:
+        return cls(
+            client=_text(row.get("client")),
+            is_connected=row.get("connected") is True,
+            is_stalled=row.get("is_stalled") is True,
+            outstanding=int(_number(row.get("outstanding"))),
+            service_ms=_number(row.get("service_ms")),
+            wait_ms=_number(row.get("wait_ms")),
+            share=_number(row.get("share")),
+            reports=row.get("reports") is True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedGroup:
+    """One row of `$SYS/tide/groups`: a shared subscription; `members` has those with the most to do."""
+
+    group: str
+    filter: str
+    policy: str
+    total: int
+    connected: int
+    outstanding: int
+    moved: int
+    members: tuple[GroupMember, ...]
+
+    @classmethod
+    def read(cls, row: dict[str, Any]) -> Self:
+        return cls(
+            group=_text(row.get("group")),
+            filter=_text(row.get("filter")),
+            policy=_text(row.get("policy")),
+            total=int(_number(row.get("total"))),
+            connected=int(_number(row.get("connected"))),
+            outstanding=int(_number(row.get("outstanding"))),
+            moved=int(_number(row.get("moved"))),
+            members=tuple(GroupMember.read(member) for member in _objects(row.get("members"))),
+        )
+
+
 @dataclass(slots=True)
 class Feed:
     """The latest of everything. `arrived` has the time of each topic's latest message, on the caller's clock."""
@@ -116,7 +179,7 @@ class Feed:
 
     def take(self, topic: str, payload: bytes, now: float, *, is_retained: bool = False) -> None:
         """One message. What is not understood is left out: a newer node may tell more than we know."""
-        if topic in (LOAD, PUBLISHERS, QUEUES):
+        if topic in DOCUMENTS:
             try:
                 document = json.loads(payload)
             except ValueError:
@@ -138,7 +201,7 @@ class Feed:
 
     @property
     def is_complete(self) -> bool:
-        return self.documents.keys() >= {LOAD, PUBLISHERS, QUEUES}
+        return self.documents.keys() >= set(DOCUMENTS)
 
     @property
     def load(self) -> dict[str, Any]:
@@ -151,6 +214,10 @@ class Feed:
     @property
     def queues(self) -> list[Queue]:
         return [Queue.read(row) for row in self._rows(QUEUES)]
+
+    @property
+    def groups(self) -> list[SharedGroup]:
+        return [SharedGroup.read(row) for row in self._rows(GROUPS)]
 
     def total(self, topic: str) -> int:
         """How many rows there would be; the node sends the most important ones only."""
@@ -172,7 +239,7 @@ class Feed:
 
     def age(self, now: float) -> float | None:
         """Seconds since the latest list, which comes every second; None before the first."""
-        arrived = [self.arrived[topic] for topic in (PUBLISHERS, QUEUES) if topic in self.arrived]
+        arrived = [self.arrived[topic] for topic in (PUBLISHERS, QUEUES, GROUPS) if topic in self.arrived]
         return now - max(arrived) if arrived else None
 
     def _begin_interval(self, uptime: str, now: float, *, is_retained: bool) -> None:
@@ -191,8 +258,11 @@ class Feed:
         self._before = dict(self.values)
 
     def _rows(self, topic: str) -> list[dict[str, Any]]:
-        rows = self.documents.get(topic, {}).get("rows")
-        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return _objects(self.documents.get(topic, {}).get("rows"))
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _text(value: object) -> str:

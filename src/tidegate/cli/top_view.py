@@ -1,4 +1,4 @@
-"""How `tidegate top` looks: a line about the node, its publishers and its queues, as rich draws them.
+"""How `tidegate top` looks: a line about the node, then publishers and queues, or groups, as rich draws them.
 
 Pure: from a `Feed` to something a console prints. Client identifiers and user names are chosen by strangers,
 so none of them is read as markup, and none reaches the terminal with a control character in it.
@@ -15,12 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import top_feed as topics
-from tidegate.cli.top_feed import Feed, Publisher, Queue, Sort
+from tidegate.cli.top_feed import Feed, GroupMember, Publisher, Queue, SharedGroup, Sort, View
 
 # Documents come every second; this much without one is worth a word.
 STALE_AFTER: Final = 5.0
 # Lines that are no rows: the node's two, titles and heads of two tables, the last line, and space between.
 FRAME_LINES: Final = 11
+GROUPS_FRAME_LINES: Final = 7
 
 _LOAD_STYLES: Final = {"LOW": "bold green", "HIGH": "bold yellow", "OVERLOAD": "bold white on red"}
 _STATE_STYLES: Final = {"held": "bold red", "suspicious": "yellow", "training": "cyan"}
@@ -43,6 +44,14 @@ def screen(feed: Feed, *, sort: Sort | None, publishers: int, queues: int, note:
     return Group(*parts)
 
 
+def groups_screen(feed: Feed, *, rows: int, note: Text | None = None) -> Group:
+    """The node and its shared subscriptions, with at most so many rows: groups and members together."""
+    parts: list[RenderableType] = [headline(feed)]
+    if note is not None:
+        parts.append(note)
+    return Group(*parts, Text(), group_table(feed, rows))
+
+
 def share_rows(height: int, feed: Feed) -> tuple[int, int]:
     """Rows for publishers and for queues in a terminal of so many lines: a third is kept for queues if needed."""
     free = max(2, height - FRAME_LINES)
@@ -50,7 +59,7 @@ def share_rows(height: int, feed: Feed) -> tuple[int, int]:
     return free - queues, queues
 
 
-def status_note(feed: Feed, now: float, *, is_connected: bool) -> Text | None:
+def status_note(feed: Feed, now: float, view: View = View.TRAFFIC, *, is_connected: bool) -> Text | None:
     """What is wrong with what is shown, if anything."""
     if not is_connected:
         return Text("not connected, trying again", style="bold red")
@@ -59,7 +68,10 @@ def status_note(feed: Feed, now: float, *, is_connected: bool) -> Text | None:
         return Text("waiting for the first report", style="yellow")
     if age > STALE_AFTER:
         return Text(f"the last report is {age:.0f} s old", style="yellow")
-    if topics.PUBLISHERS not in feed.documents:
+    if view is View.GROUPS:
+        if topics.GROUPS not in feed.documents:
+            return Text("no report on groups: the node is older than this command", style="yellow")
+    elif topics.PUBLISHERS not in feed.documents:
         return Text("no report on publishers: is back-off switched off?", style="yellow")
     return None
 
@@ -139,6 +151,51 @@ def queue_table(feed: Feed, limit: int) -> Table:
             Text(f"{row.dropped:,}", style="red" if row.dropped else ""),
         )
     return table
+
+
+def group_table(feed: Feed, limit: int) -> Table:
+    """Each group in a row, its members below it; the last group shown may have lost some to the limit."""
+    groups = feed.groups
+    rows: list[tuple[SharedGroup, GroupMember | None]] = []
+    for group in groups:
+        rows += [(group, None), *((group, member) for member in group.members)]
+    shown = rows[:limit]
+    table = _table("groups", sum(member is None for _, member in shown), feed.total(topics.GROUPS))
+    table.add_column("group and its members", no_wrap=True, overflow="ellipsis", ratio=4)
+    table.add_column("online", no_wrap=True)
+    for name in ("queue", "per msg", "wait", "share", "moved"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("policy, reports", no_wrap=True, overflow="ellipsis", ratio=1)
+    for group, member in shown:
+        table.add_row(*(_group_cells(group) if member is None else _member_cells(member)))
+    return table
+
+
+def _group_cells(group: SharedGroup) -> tuple[RenderableType, ...]:
+    name = Text(printable(f"$share/{group.group}/{group.filter}"), style="bold")
+    left_out = group.total - len(group.members)
+    if left_out > 0:
+        name.append(f"  and {left_out:,} more members", style="not bold dim")
+    connected = Text(f"{group.connected:,} of {group.total:,}")
+    moved = f"{group.moved:,}" if group.moved else "-"
+    return (name, connected, f"{group.outstanding:,}", "", "", "", moved, _cell(group.policy))
+
+
+def _member_cells(member: GroupMember) -> tuple[RenderableType, ...]:
+    if not member.is_connected:
+        state = Text("no", style="dim")
+    else:
+        state = Text("stalled", style="bold red") if member.is_stalled else Text("yes")
+    return (
+        Text(f"  {printable(member.client)}"),
+        state,
+        f"{member.outstanding:,}",
+        f"{member.service_ms:,.1f} ms" if member.service_ms else "-",
+        f"{member.wait_ms:,.1f} ms" if member.wait_ms else "-",
+        f"{member.share:.0%}",
+        "",
+        "reports" if member.reports else "-",
+    )
 
 
 def printable(text: str) -> str:

@@ -266,8 +266,13 @@ class Client:
             try:
                 if granted and self.is_connected:
                     await self.unsubscribe(*granted, timeout=timeout)
+                elif granted and connection.state is State.RECONNECTING:
+                    connection.session.requests.unsubscribe_later(granted)
             except (ConnectionLost, NotConnected):
                 pass  # The subscriptions went with the connection.
+            except OperationTimeout:
+                connection.session.requests.unsubscribe_later(granted)
+                raise
             finally:
                 for name in names:
                     connection.routes.remove(name)
@@ -404,6 +409,15 @@ class Client:
     async def _publish(self, packet: Publish) -> Acknowledgement:
         """As `publish`, where something has to be waited for before the message can be sent."""
         connection = self._connection
+        if packet.qos and connection.outbox is not None:
+            if not connection.outbox.make_room():
+                await connection.outbox.room.wait()
+                connection.check()
+            return await connection.outbox.put(packet)
+        return await self._publish_now(packet)
+
+    async def _publish_now(self, packet: Publish) -> Acknowledgement:
+        connection = self._connection
         if packet.qos == 0:
             if connection.must_wait:
                 await connection.wait_writable()
@@ -411,11 +425,6 @@ class Client:
             if connection.must_wait:
                 await connection.wait_writable()
             return SENT
-        if connection.outbox is not None:
-            if not connection.outbox.make_room():
-                await connection.outbox.room.wait()
-                connection.check()
-            return await connection.outbox.put(packet)
         await connection.room.wait()
         connection.check()
         waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
@@ -470,7 +479,11 @@ class Client:
         correlation = calls.open(waiter)
         fields["response_topic"], fields["correlation_data"] = calls.topic, correlation
         try:
-            acknowledgement = await self._publish(self._publish_packet(topic, payload, qos, False, fields))
+            packet = self._publish_packet(topic, payload, qos, False, fields)
+            # Not into the outbox: nobody will wait for the response in a later process. QoS 2 has to, for there its
+            # packet identifiers must be known to a later process.
+            is_kept = qos == 2 and self._connection.outbox is not None
+            acknowledgement = await (self._publish(packet) if is_kept else self._publish_now(packet))
             if acknowledgement.reason_code == ReasonCode.NO_MATCHING_SUBSCRIBERS:
                 raise NoResponder(f"nobody is subscribed to {topic!r}", hint="start the one who answers")
             return await waiter

@@ -227,6 +227,7 @@ class Connection:
             "callback_errors": self.callbacks.errors,
             "reports": str(self.reports.carrier),
             "reports_sent": self.reports.sent,
+            "report_bytes_sent": self.reports.sent_bytes,
         }
         if self.outbox is not None:
             counters.update(self.outbox.statistics())

@@ -1,8 +1,10 @@
 """Measures how the application keeps up, and says when that is worth a report. Pure: the time comes in as `now`.
 
-A report is due when the queue or the speed has changed by more than a threshold since the last one, and else slowly
-while messages are processed; the first as soon as the first message was processed. An application that has nothing to
-do says so once and is then silent.
+A report is due when the queue or the speed has changed by more than a threshold since the last one, when messages took
+one message's time more or less than the server must think by what it was told, and else slowly while messages are
+processed; the first as soon as the first message was processed. A change of speed is told as soon as three messages in
+a row show it, and with these alone: those before would only blur it. An application that has nothing to do says so once
+and is then silent.
 """
 
 from __future__ import annotations
@@ -10,9 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from tidegate.client.errors import ClientError
 from tidegate.flow.load_report import LoadReport
+from tidegate.flow.shared import ServiceTime
+
+_DRIFT: Final = 0.999  # messages' time that the server may be wrong by; a hair less than one, as sums are not exact
+_DRIFT_SECONDS: Final = 0.005  # and this long in any case
+_FINE: Final = 0.001  # seconds; messages that take less are too many, and too uneven, to look at each
 
 
 class Carrier(StrEnum):
@@ -39,6 +47,7 @@ class ReportOptions:
       than half. `speed_change`: or when the mean processing time differs by more than this share.
     - `on_change`: whether changes are reported at all; without, there are only the intervals, as in the thesis.
     - `when_idle`: report every interval, even if nothing was processed in it, as the thesis does.
+    - `totals`: tell `count` and `processed` as well; without, there are only the two numbers of the thesis.
     """
 
     carrier: Carrier | str = Carrier.AUTO
@@ -48,6 +57,7 @@ class ReportOptions:
     speed_change: float = 0.25
     on_change: bool = True
     when_idle: bool = False
+    totals: bool = True
 
     def __post_init__(self) -> None:
         if self.carrier not in list(Carrier):
@@ -81,6 +91,9 @@ class LoadMeter:
         self._reported_queue = 0
         self._reported_mean = 0.0
         self._began = 0.0
+        self._estimate = ServiceTime()
+        self._has_changed = False
+        self._drift = 0.0  # seconds that messages took longer than was told
 
     @property
     def has_news(self) -> bool:
@@ -123,6 +136,14 @@ class LoadMeter:
         self._count += 1
         self._seconds += seconds
         self._processed += is_of_this_connection
+        self._drift += seconds - self._reported_mean
+        if not self._options.on_change or (seconds < _FINE and self._reported_mean < _FINE):
+            return
+        changed = int(self._estimate.add(seconds))
+        if changed:
+            self._has_changed = True
+            self._count = changed
+            self._seconds = changed * self._estimate.mean
 
     def on_skipped(self, number: int = 1) -> None:
         """Messages came that the application will never see; for the server they are done."""
@@ -138,6 +159,8 @@ class LoadMeter:
         if waited < options.min_interval:
             return False
         if options.on_change:
+            if self._has_changed or abs(self._drift) > max(_DRIFT * self._reported_mean, _DRIFT_SECONDS):
+                return True
             difference = abs(queue_length - self._reported_queue)
             if difference > options.queue_change and difference * 2 > self._reported_queue:
                 return True
@@ -149,15 +172,25 @@ class LoadMeter:
             return False
         return options.when_idle or self._count > 0 or queue_length != self._reported_queue
 
+    def next_look(self, now: float) -> float:
+        """Seconds until a report may be due, if nothing happens before."""
+        options = self._options
+        if options.on_change:
+            return options.min_interval
+        last = self._began if self._reported_at is None else self._reported_at
+        return min(max(last + options.interval - now, 0.001), options.interval)
+
     def take_report(self, queue_length: int, now: float) -> LoadReport:
         """The report to send now; counting begins anew."""
         mean = self._seconds / self._count if self._count else 0.0
-        report = LoadReport(
-            queue_length=queue_length, processing_time=mean, count=self._count, processed=self._processed
-        )
+        report = LoadReport(queue_length=queue_length, processing_time=mean)
+        if self._options.totals:
+            report.count = self._count
+            report.processed = self._processed
         if self._count:
             self._reported_mean = mean
         self._reported_at = now
         self._reported_queue = queue_length
         self._count, self._seconds = 0, 0.0
+        self._has_changed, self._drift = False, 0.0
         return report

@@ -36,6 +36,9 @@ class LoadReports:
         self._forget_above = _TAKERS
         self.is_on = False
         self.sent = 0
+        self.sent_bytes = (
+            0  # what reports add to the packets that carry them, or the whole packet of a PINGREQ
+        )
 
     @property
     def carrier(self) -> Carrier:
@@ -98,7 +101,7 @@ class LoadReports:
         if self._meter.is_due(queue_length, now):
             self._send(queue_length, now)
         if self._timer is None:
-            self._schedule(self._options.min_interval)
+            self._schedule(self._meter.next_look(now))
 
     def ping(self) -> bytes:
         """The PINGREQ that keep alive asks for: with a report if these travel so and there was one before."""
@@ -123,11 +126,13 @@ class LoadReports:
             self._session.wire.send_bytes(self._pingreq(queue_length, now))
         else:
             payload = self._meter.take_report(queue_length, now).encode_value().encode()
+            self.sent_bytes += len(payload)
             self._session.publisher.publish_qos0(Publish(topic=LOAD_TOPIC, payload=payload))
 
     def _pingreq(self, queue_length: int, now: float) -> bytes:
         body = self._meter.take_report(queue_length, now).encode_pingreq()
         assert len(body) < 0x80  # Four numbers; 127 bytes hold any that fit a report.
+        self.sent_bytes += 2 + len(body)
         return bytes((0xC0, len(body))) + body
 
     def _for_puback(self) -> tuple[str, str] | None:
@@ -136,7 +141,9 @@ class LoadReports:
         if not self._meter.is_due(queue_length, now):
             return None
         self.sent += 1
-        return LOAD_PROPERTY, self._meter.take_report(queue_length, now).encode_value()
+        value = self._meter.take_report(queue_length, now).encode_value()
+        self.sent_bytes += len(value)
+        return LOAD_PROPERTY, value
 
     def _on_acknowledged(self, receipt: Receipt) -> None:
         """With manual acknowledgement this is when a message was processed."""
@@ -159,7 +166,7 @@ class LoadReports:
             self._send(queue_length, now)
         # Quiet: the next message starts the clock again.
         if self._options.when_idle or self._meter.has_news or queue_length:
-            self._schedule(self._options.min_interval)
+            self._schedule(self._meter.next_look(now))
 
     def _forget(self, now: float) -> None:
         """A task that ended without asking for another message has processed the one it had."""

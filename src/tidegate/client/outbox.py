@@ -72,6 +72,7 @@ class Outbox:
         self._last_loaded = 0
         self._last_committed = 0
         self._is_reading = False
+        self._reads_to = 0
         self._is_closed = False
         self.room = Room(size, lambda: self._count)
         self.refused = 0
@@ -220,6 +221,7 @@ class Outbox:
             return
         if self._last_loaded < self._last_committed:
             self._is_reading = True
+            self._reads_to = self._last_committed
             self._store.read(self._last_loaded, self._window - self._in_memory, self._on_rows)
 
     def _on_rows(self, rows: list[Row] | OutboxError) -> None:
@@ -228,7 +230,7 @@ class Outbox:
             return  # Tried again with the next message that is put or finished.
         self._load(rows)
         if not rows:
-            self._last_loaded = self._last_committed
+            self._last_loaded = self._reads_to  # and not what was committed since
         else:
             self._refill()
 

@@ -109,8 +109,12 @@ class Publisher:
         self._releasing[identifier] = outgoing
 
     def drop_oldest_waiting(self) -> Outgoing | None:
-        """Forget the oldest message that was not sent yet."""
-        return self._waiting.popleft() if self._waiting else None
+        """Forget the oldest message of the outbox that was not sent yet."""
+        for index, outgoing in enumerate(self._waiting):
+            if outgoing.number:
+                del self._waiting[index]
+                return outgoing
+        return None
 
     def on_connected(self, limits: ServerLimits, *, session_present: bool) -> None:
         self._connection += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -59,6 +60,12 @@ class Requests:
         packet.packet_identifier = self.next_identifier()
         self._wire.send(packet)
         self.open[packet.packet_identifier] = request
+
+    def unsubscribe_later(self, topic_filters: list[str]) -> None:
+        """End subscriptions that nobody takes messages of any more, when there is a connection; nobody waits for it."""
+        waiter: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.send(Request(Unsubscribe(packet_identifier=0, topic_filters=topic_filters), waiter))
 
     def on_connected(self, *, session_present: bool) -> None:
         again = [] if session_present else [Request(packet, None) for packet in self._again()]

@@ -1,4 +1,4 @@
-"""The event record: one JSON object a line, with the fields of `flow.backoff.Event` or `flow.timeout.Event`."""
+"""The event record: one JSON object a line for every message of a run, with the fields of the paper's own record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class EventFile:
@@ -23,12 +26,12 @@ class EventFile:
         self._file = self._temporary.open("w", encoding="utf-8")
         return self
 
-    def write(self, event: Any) -> None:
-        fields = asdict(event)
+    def write(self, event: DataclassInstance) -> None:
         # JSON knows no infinity, which is the rate of two messages at one instant.
-        for name, value in fields.items():
-            if isinstance(value, float) and not isfinite(value):
-                fields[name] = None
+        fields = {
+            name: None if isinstance(value, float) and not isfinite(value) else value
+            for name, value in asdict(event).items()
+        }
         self._file.write(json.dumps(fields, separators=(",", ":")) + "\n")
         self.count += 1
 

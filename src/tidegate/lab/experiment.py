@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from matplotlib.figure import Figure as Canvas
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Context:
     seeds: int = 0
     only: Part | None = None
     progress: Progress = field(default_factory=Silence)
-    record: Callable[[Any], None] | None = None  # where each event of the paper is noted, if anywhere
+    record: Callable[[DataclassInstance], None] | None = None  # where each message is noted, if anywhere
 
     def wants(self, part: Part) -> bool:
         return self.only is None or self.only is part

@@ -8,8 +8,9 @@ from tidegate.lab.active import PAPER as ACTIVE
 from tidegate.lab.backoff import PAPER as BACKOFF
 from tidegate.lab.errors import UnknownExperiment
 from tidegate.lab.experiment import Experiment, Paper
+from tidegate.lab.shared import PAPER as SHARED
 
-PAPERS: tuple[Paper, ...] = (BACKOFF, ACTIVE)
+PAPERS: tuple[Paper, ...] = (BACKOFF, ACTIVE, SHARED)
 NEAREST = 3
 
 

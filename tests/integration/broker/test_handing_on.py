@@ -9,8 +9,9 @@ import pytest
 
 from tests.integration.broker.conftest import Dial, StartBroker, Until
 from tidegate.broker.flow_settings import FlowSettings, SharedRule
+from tidegate.broker.store import StoreSettings
 from tidegate.flow.load_report import LoadReport
-from tidegate.mqtt import Connack, Connect, Pingreq, Pingresp, Publish, Will
+from tidegate.mqtt import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Will
 from tidegate.mqtt.properties import Property
 from tidegate.testing import BrokerThread
 from tidegate.testing.raw import RawClient
@@ -171,6 +172,136 @@ def test_what_is_on_disk_goes_only_to_members_on_disk_and_survives_a_restart(
 
         until(has_all)
     assert sorted(found, key=int) == sent
+
+
+LONG = 1_000  # messages: far more than go in one turn, and than are kept in memory below
+ON_DISK = StoreSettings(memory_queue=10)
+ONE_BY_ONE = {Property.RECEIVE_MAXIMUM: 1}
+
+
+def collect(clients: list[RawClient], count: int, until: Until) -> list[bytes]:
+    """What clients get until there are so many: queues are read from disk in their own time."""
+    found: list[bytes] = []
+
+    def has_all() -> bool:
+        for client in clients:
+            found.extend(drain(client))
+        return len(found) >= count
+
+    until(has_all, 20)
+    for client in clients:
+        found.extend(drain(client))
+    return found
+
+
+def test_a_long_queue_on_disk_goes_to_another_member_in_order(
+    start_broker: StartBroker, dial: Dial, publish, until: Until, tmp_path: Path
+) -> None:
+    broker = start_broker(data=tmp_path, store=ON_DISK)
+    core = broker.broker.core
+    member(dial, broker, "first").disconnect()
+    sent = publish(broker, LONG)
+    assert broker.call(lambda: core.sessions["first"].durable.tail) >= LONG - 20
+    second = member(dial, broker, "second")
+    assert collect([second], LONG, until) == sent
+    assert broker.call(lambda: core.counters.shared_moved) == LONG
+    assert broker.call(lambda: core.counters.queued_messages) == 0
+    assert broker.call(lambda: core.queued_bytes) == 0
+    back = dial(broker)
+    back.connect("first", clean_start=False, properties=STAYS)
+    assert drain(back) == []
+
+
+def test_a_queue_on_disk_stays_if_its_member_has_other_subscriptions_that_filled_it(
+    start_broker: StartBroker, dial: Dial, publish, until: Until, tmp_path: Path
+) -> None:
+    broker = start_broker(data=tmp_path, store=ON_DISK)
+    first = member(dial, broker, "first")
+    first.subscribe("jobs/1", qos=1)
+    first.disconnect()
+    sent = publish(broker, 100)
+    second = member(dial, broker, "second")
+    assert collect([second], 100, until) == sent
+    back = dial(broker)
+    back.connect("first", clean_start=False, properties=STAYS)
+    assert collect([back], 100, until) == sent
+
+
+def test_a_member_that_comes_back_in_the_midst_gets_the_rest_and_nothing_twice(
+    start_broker: StartBroker, dial: Dial, publish, until: Until, tmp_path: Path
+) -> None:
+    broker = start_broker(data=tmp_path, store=ON_DISK)
+    core = broker.broker.core
+    member(dial, broker, "first").disconnect()
+    sent = publish(broker, LONG)
+    second = member(dial, broker, "second")
+    until(lambda: broker.call(lambda: core.counters.shared_moved) > 0)
+    back = dial(broker)
+    back.connect("first", clean_start=False, properties=STAYS)
+    found = collect([second, back], LONG, until)
+    assert sorted(found, key=int) == sent
+
+
+def test_a_queue_on_disk_waits_for_members_that_have_no_room_now(
+    start_broker: StartBroker, dial: Dial, publish, until: Until, tmp_path: Path
+) -> None:
+    broker = start_broker(data=tmp_path, store=ON_DISK, max_queued_messages=LONG)
+    core = broker.broker.core
+    member(dial, broker, "first").disconnect()
+    sent = publish(broker, LONG - 100)
+    second = dial(broker)
+    second.connect("second", properties=STAYS | ONE_BY_ONE)
+    second.subscribe("other", qos=1)
+    publisher = dial(broker)
+    publisher.connect("")
+    for number in range(LONG - 50):
+        publisher.publish("other", b"-%d" % number, qos=1)
+    second.subscribe(FILTER, qos=1)
+    until(lambda: broker.call(lambda: core.sessions["second"].is_full))
+    assert broker.call(lambda: core.sessions["first"].errand is not None)
+    found = collect([second], 2 * LONG - 150, until)
+    assert [each for each in found if not each.startswith(b"-")] == sent
+
+
+@pytest.mark.parametrize("expiry", [0, 3600])
+def test_a_session_that_ends_leaves_all_of_a_long_queue_to_the_group(
+    start_broker: StartBroker, dial: Dial, publish, until: Until, tmp_path: Path, expiry: int
+) -> None:
+    broker = start_broker(data=tmp_path, store=ON_DISK, shared_wait=60.0, shared_stall=0)
+    core = broker.broker.core
+    first = dial(broker)
+    first.connect("first", properties=ONE_BY_ONE | {Property.SESSION_EXPIRY_INTERVAL: expiry})
+    first.subscribe(FILTER, qos=1)
+    sent = publish(broker, LONG)
+    second = member(dial, broker, "second")
+    if expiry:
+        again = dial(broker)
+        again.connect("first", clean_start=True)  # ends the session
+    else:
+        first.close()
+    assert collect([second], LONG, until) == sent
+    until(lambda: broker.call(lambda: not core.estates))
+    assert broker.call(lambda: core.counters.queued_messages) == 0
+    assert broker.call(lambda: core.queued_bytes) == 0
+
+
+def test_a_publisher_held_for_a_group_goes_on_when_the_session_of_its_member_ends(
+    start_broker: StartBroker, dial: Dial, until: Until
+) -> None:
+    broker = start_broker(max_queued_messages=20, shared_stall=0)
+    core = broker.broker.core
+    only = dial(broker)
+    only.connect("only", properties=ONE_BY_ONE)
+    only.subscribe(FILTER, qos=1)
+    publisher = dial(broker)
+    publisher.connect("p")
+    for number in range(30):
+        identifier = publisher.next_identifier()
+        publisher.send(Publish(topic="jobs/1", payload=b"%d" % number, qos=1, packet_identifier=identifier))
+    until(lambda: broker.call(lambda: core.counters.publish_held) > 0)
+    only.close()
+    for _ in range(30):
+        publisher.take(Puback)
 
 
 def test_nobody_can_have_reports_handed_on(start_broker: StartBroker, dial: Dial, until: Until) -> None:

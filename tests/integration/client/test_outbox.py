@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from tests.integration.client.servers import DEADLINE, Peer, cable, free_port, scripted, wait_until
-from tidegate.client import Client, ClientError, OutboxError, OutboxFull
+from tidegate.client import Client, ClientError, Message, NoResponder, OutboxError, OutboxFull
 from tidegate.mqtt import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tidegate.testing import BrokerThread
 
@@ -336,6 +336,21 @@ def test_one_file_belongs_to_one_client(tidegate_broker: BrokerThread, tmp_path:
             await client.publish("t", qos=1)
         with pytest.raises(OutboxError):
             await device(port, tmp_path / "missing" / "box").connect()
+
+    uvloop.run(main())
+
+
+def test_a_request_is_not_kept_for_a_later_process(tidegate_broker: BrokerThread, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(DEADLINE), device(tidegate_broker.port, tmp_path / "outbox") as client:
+            with pytest.raises(NoResponder):
+                await client.request("nobody", "?")
+
+            async def answer(question: Message) -> None:
+                await client.respond(question, question.text.upper())
+
+            await client.subscribe("somebody", qos=1, callback=answer)
+            assert (await client.request("somebody", "yes")).text == "YES"
 
     uvloop.run(main())
 

@@ -8,7 +8,7 @@ import uvloop
 
 from tests.integration.client.servers import DEADLINE, Peer, scripted, wait_until
 from tidegate.client import Client, ConnectionLost, Message, SubscribeRefused
-from tidegate.mqtt import Puback, Publish, Suback, Subscribe
+from tidegate.mqtt import Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from tidegate.testing import BrokerThread
 
 
@@ -34,6 +34,45 @@ def test_a_block_gets_what_its_filters_match_and_the_rest_stays_common(port: int
             assert "a/3" not in topics
 
     uvloop.run(main())
+
+
+def test_a_block_that_ends_while_the_connection_is_lost_is_unsubscribed_on_the_next() -> None:
+    asked: list[list[str]] = []
+
+    async def main() -> None:
+        is_over = asyncio.Event()
+        connections = 0
+
+        async def script(peer: Peer) -> None:
+            nonlocal connections
+            connections += 1
+            if connections == 1:
+                await peer.accept()
+                subscribe = await peer.receive()
+                assert isinstance(subscribe, Subscribe)
+                peer.send(Suback(packet_identifier=subscribe.packet_identifier, reason_codes=[0]))
+                return
+            await is_over.wait()
+            await peer.accept(session_present=True)
+            unsubscribe = await peer.receive()
+            assert isinstance(unsubscribe, Unsubscribe)
+            asked.append(unsubscribe.topic_filters)
+            peer.send(Unsuback(packet_identifier=unsubscribe.packet_identifier, reason_codes=[0]))
+            await peer.wait_closed()
+
+        options: dict[str, Any] = {"reconnect": True, "reconnect_min_delay": 0.01, "client_id": "c"}
+        async with (
+            asyncio.timeout(DEADLINE),
+            scripted(script) as port,
+            connect(port, session_expiry_interval=60, **options) as client,
+        ):
+            async with client.subscribed("a"):
+                await wait_until(lambda: not client.is_connected)
+            is_over.set()
+            await wait_until(lambda: bool(asked) and not client.subscriptions)
+
+    uvloop.run(main())
+    assert asked == [["a"]]
 
 
 def test_what_a_block_did_not_take_holds_nothing_back(port: int) -> None:

@@ -1,6 +1,7 @@
 """`tidegate store check|export|import|compact` on folders that brokers left."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.crash.process import BrokerProcess, run_command
 from tidegate.broker.store.errors import StoreError
+from tidegate.broker.store.recovery import open_file
 from tidegate.broker.store.schema import connect
 from tidegate.broker.store.store import FILE_NAME
 from tidegate.broker.store.transfer import export_file, import_store
@@ -91,7 +93,7 @@ def test_an_export_can_be_imported_and_is_the_same_again(data: Path, tmp_path: P
     assert run_command("store", "export", copy, second).returncode == 0
     assert first.read_bytes() == second.read_bytes()
     lines = [json.loads(line) for line in first.read_text().splitlines()]
-    assert lines[0] == {"format": "tidegate-store", "schema": 1}
+    assert lines[0] == {"format": "tidegate-store", "schema": 2}
     assert sum(lines[-1]["end"].values()) == len(lines) - 2
     assert {line["topic_filter"] for line in lines if line.get("table") == "subscription"} == {
         "t/ü/#",
@@ -110,6 +112,42 @@ def test_export_to_standard_output_feeds_import(data: Path, tmp_path: Path) -> N
     file = tmp_path / "out.jsonl"
     file.write_text(done.stdout)
     assert run_command("store", "import", file, tmp_path / "copy").returncode == 0
+
+
+def without_groups(file: Path) -> str:
+    """An export in which no entry says which group it came by, as in the first schema."""
+    text, count = re.subn(r',"share":"[^"]*"', ',"share":null', file.read_text())
+    assert count
+    return text
+
+
+def test_an_export_of_the_first_schema_can_be_imported(data: Path, tmp_path: Path) -> None:
+    file, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
+    export_file(data, file)
+    lines = without_groups(file).splitlines()
+    old = [line.replace('"schema":2', '"schema":1').replace(',"share":null', "") for line in lines]
+    assert old != lines
+    import_store(old, tmp_path / "copy")
+    export_file(tmp_path / "copy", again)
+    assert again.read_text().splitlines() == lines
+
+
+def test_a_file_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(
+    data: Path, tmp_path: Path
+) -> None:
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    export_file(data, before)
+    db = connect(data / FILE_NAME)
+    db.execute("ALTER TABLE queue DROP COLUMN share")
+    db.execute("PRAGMA user_version = 1")
+    db.close()
+    assert "start a broker on it once" in run_command("store", "check", data).stderr
+    lock, reader = open_file(data / FILE_NAME)
+    reader.close()
+    lock.release()
+    assert run_command("store", "check", data).returncode == 0
+    export_file(data, after)
+    assert after.read_text() == without_groups(before)
 
 
 def test_import_refuses_a_folder_that_is_not_empty(data: Path, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Which member of a shared subscription gets a message."""
 
 from collections import Counter
+from itertools import count
 from random import Random
+from time import monotonic
 from typing import cast
 
 import pytest
@@ -48,6 +50,41 @@ def test_a_member_that_cannot_take_it_now_is_passed_over(qos: int, reason: str) 
     bad = member("bad", is_away=reason == "away", is_paused=reason == "paused", is_full=reason == "full")
     group = make_group(bad, member("good"))
     assert {chosen(group, qos) for _ in range(4)} == {"good"}
+
+
+@pytest.mark.parametrize("policy", ["earliest_finish", "least_inflight", "round_robin", "thesis", "random"])
+def test_those_who_are_there_share_the_part_of_one_that_left(policy: str) -> None:
+    sessions = [member(name) for name in "abcd"]
+    group = SharedGroup("g", b"t", shared_policy(policy)(), Random(1))
+    for session in sessions:
+        group.add(Subscription(session, b"t", 1, share="g"))
+    clock = count(monotonic() + 1.0, 0.01)
+
+    def many(number: int) -> Counter[str]:
+        found = (group.choose(b"t", "publisher", next(clock), 1) for _ in range(number))
+        return Counter(each.session.client_id for each in found if each is not None)
+
+    assert len(many(40)) == 4
+    sessions[0].conn = None
+    group.changed()
+    counts = many(300)
+    assert set(counts) == set("bcd")
+    assert min(counts.values()) > 60
+    sessions[0].conn = sessions[1].conn
+    assert sessions[0].load is not None
+    sessions[0].load.forget(next(clock))  # as for any client that connects
+    group.changed()
+    assert "a" in many(300)
+
+
+def test_a_part_of_a_group_knows_who_left_as_well() -> None:
+    sessions = [member(name) for name in "abc"]
+    group = make_group(*sessions)
+    part = group.restricted(group.members[:2])
+    assert {chosen(part, 1) for _ in range(4)} == {"a", "b"}
+    sessions[0].conn = None
+    group.changed()
+    assert {chosen(part, 1) for _ in range(4)} == {"b"}
 
 
 def test_when_all_are_away_qos_1_waits_for_one_with_room_and_qos_0_is_nobodys() -> None:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.strategies import cut, payloads
 from tests.unit.broker.memory import Peer, Room, run
-from tidegate.broker.connection import TURN_BYTES, Connection
+from tidegate.broker.connection import Connection
 from tidegate.broker.hooks import Hooks
+from tidegate.broker.lanes import PART
 from tidegate.broker.message import Message
 from tidegate.broker.session import Session
 from tidegate.mqtt import (
@@ -231,7 +232,7 @@ def test_a_chunk_of_many_turns_is_handled_in_order_and_completely() -> None:
             for i in range(2_000)
         ]
         data = b"".join(encode_packet(packet, 4) for packet in packets)
-        assert len(data) > 4 * TURN_BYTES
+        assert len(data) > 4 * PART
         room.connection("p").data_received(data)
         acknowledged = 0
         for _ in range(2_000):

@@ -232,9 +232,11 @@ def test_a_swept_stream_cut_anywhere_sheds_qos_0_and_nothing_else(
 
     async def main() -> None:
         room, peer, listener, gate = await open_swept(version)
+        conn = room.connection("p")
         for piece in pieces:
             peer.transport.write(piece)
             await room.turn()
+            await room.until(lambda: conn.is_reading)  # a sweep pauses between two reads
         await release(room, gate)
         publishes = [packet for packet in packets if isinstance(packet, Publish)]
         assert numbers(listener) == [

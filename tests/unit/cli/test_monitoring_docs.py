@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tidegate.broker.metrics import COUNTERS, GAUGES
 from tidegate.cli import top_feed as topics
-from tidegate.cli.top_feed import Sort
+from tidegate.cli.top_feed import Sort, View
 
 PAGE = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding="utf-8")
 
@@ -27,8 +27,9 @@ def test_no_metric_on_the_page_is_made_up() -> None:
 
 def test_every_order_and_every_field_that_top_reads_is_on_the_page() -> None:
     assert f"--sort {'|'.join(Sort)}" in PAGE
+    assert f"--view {'|'.join(View)}" in PAGE
     renamed = {"class_name": "class", "is_connected": "connected", "messages": "queued_messages"}
     renamed |= {"size_bytes": "queued_bytes"}
-    for row in (topics.Publisher, topics.Queue):
+    for row in (topics.Publisher, topics.Queue, topics.SharedGroup, topics.GroupMember):
         for field in dataclasses.fields(row):
             assert f"`{renamed.get(field.name, field.name)}`" in PAGE

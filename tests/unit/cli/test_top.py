@@ -8,8 +8,18 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tidegate.cli import top_feed as topics
-from tidegate.cli.top_feed import Feed, Sort
-from tidegate.cli.top_view import headline, publisher_table, queue_table, screen, share_rows, status_note
+from tidegate.cli.top_feed import Feed, Sort, View
+from tidegate.cli.top_view import (
+    GROUPS_FRAME_LINES,
+    group_table,
+    groups_screen,
+    headline,
+    publisher_table,
+    queue_table,
+    screen,
+    share_rows,
+    status_note,
+)
 
 LOAD = {
     "state": "HIGH",
@@ -53,11 +63,40 @@ def queue(client: str, **changes: Any) -> dict[str, Any]:
     return row | changes
 
 
-def feed_of(*, publishers: Any = (), queues: Any = (), total: int | None = None) -> Feed:
+def member(client: str, **changes: Any) -> dict[str, Any]:
+    row = {
+        "client": client,
+        "connected": True,
+        "is_stalled": False,
+        "outstanding": 3,
+        "service_ms": 24.71,
+        "wait_ms": 74.1,
+        "share": 0.25,
+        "reports": False,
+    }
+    return row | changes
+
+
+def group(name: str, *members: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    row = {
+        "group": name,
+        "filter": "jobs/+",
+        "policy": "earliest_finish",
+        "total": len(members),
+        "connected": sum(each["connected"] for each in members),
+        "outstanding": sum(each["outstanding"] for each in members),
+        "moved": 0,
+        "members": members,
+    }
+    return row | changes
+
+
+def feed_of(*, publishers: Any = (), queues: Any = (), groups: Any = (), total: int | None = None) -> Feed:
     feed = Feed()
     feed.take(topics.NODE, b"harbour", 100.0)
     feed.take(topics.LOAD, json.dumps(LOAD).encode(), 100.0)
-    for topic, rows in ((topics.PUBLISHERS, publishers), (topics.QUEUES, queues)):
+    tables = ((topics.PUBLISHERS, publishers), (topics.QUEUES, queues), (topics.GROUPS, groups))
+    for topic, rows in tables:
         document = {"at": 1.0, "total": len(rows) if total is None else total, "rows": list(rows)}
         feed.take(topic, json.dumps(document).encode(), 100.0)
     return feed
@@ -118,6 +157,44 @@ def test_a_queue_is_one_line_and_says_if_its_reader_is_blocked_or_away() -> None
     assert line_of(text, "away").split()[:2] == ["away", "no"]
 
 
+def test_a_group_is_one_line_and_its_members_are_below_it() -> None:
+    crew = group(
+        "crew",
+        member("anna", reports=True),
+        member("bert", is_stalled=True, service_ms=0.0, wait_ms=0.0, share=0.7512),
+        member("carl", connected=False, outstanding=1200),
+        moved=12,
+    )
+    text = drawn(group_table(feed_of(groups=[crew, group("night")]), 10))
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    assert lines[0] == ["groups:", "2"]
+    assert lines[3:] == [
+        ["$share/crew/jobs/+", "2", "of", "3", "1,206", "12", "earliest_finish"],
+        ["anna", "yes", "3", "24.7", "ms", "74.1", "ms", "25%", "reports"],
+        ["bert", "stalled", "3", "-", "-", "75%", "-"],
+        ["carl", "no", "1,200", "24.7", "ms", "74.1", "ms", "25%", "-"],
+        ["$share/night/jobs/+", "0", "of", "0", "0", "-", "earliest_finish"],
+    ]
+    assert line_of(text, "anna").startswith("  anna")
+
+
+def test_a_group_says_how_many_members_it_leaves_out() -> None:
+    crew = group("crew", member("anna"), total=1000)
+    assert "and 999 more members" in drawn(group_table(feed_of(groups=[crew]), 10))
+    text = drawn(group_table(feed_of(groups=[crew, group("night")]), 2))
+    assert "groups: 1 of 2" in text
+    assert "night" not in text
+
+
+@pytest.mark.parametrize("height", [24, 40])
+def test_the_picture_of_groups_fits_the_height(height: int) -> None:
+    crews = [group(f"crew-{n}", *(member(f"m{i}") for i in range(5))) for n in range(20)]
+    note = status_note(feed_of(), 100.0, View.GROUPS, is_connected=False)
+    picture = groups_screen(feed_of(groups=crews), rows=height - GROUPS_FRAME_LINES, note=note)
+    assert height - 3 <= len(drawn(picture, 200).splitlines()) <= height
+    assert max(map(len, drawn(picture, 40).splitlines())) <= 40
+
+
 def test_publishers_come_as_the_node_sends_them_unless_told_otherwise() -> None:
     rows = [
         publisher("held", rate=1.0, hold=2.0, rank=3),
@@ -141,8 +218,11 @@ def test_a_table_says_how_many_rows_it_leaves_out() -> None:
 
 def test_names_that_strangers_chose_can_neither_style_nor_steer_the_terminal() -> None:
     rows = [publisher("\x1b[2Jx\r\n[bold red]y[/]", user="\x9b31m\u202e")]
-    text = drawn(screen(feed_of(publishers=rows), sort=None, publishers=5, queues=5), 200)
+    feed = feed_of(publishers=rows, groups=[group("\x1b[2J", member("\r\n[red]z"), policy="\x9b")])
+    text = drawn(screen(feed, sort=None, publishers=5, queues=5), 200)
+    text += drawn(groups_screen(feed, rows=5), 200)
     assert r"\x1b[2Jx\r\n[bold red]y[/]" in text
+    assert r"\r\n[red]z" in text
     assert not set(text) & set("\x1b\r\x9b\u202e")
 
 
@@ -203,10 +283,11 @@ def test_a_report_that_is_no_report_leaves_the_last_one(payload: bytes) -> None:
 )
 def test_rows_with_wrong_values_are_shown_as_far_as_they_go(rows: Any) -> None:
     feed = Feed()
-    for topic in (topics.PUBLISHERS, topics.QUEUES):
+    for topic in (topics.PUBLISHERS, topics.QUEUES, topics.GROUPS):
         feed.take(topic, json.dumps({"total": "many", "rows": rows}).encode(), 1.0)
     feed.take(topics.LOAD, b'{"state": 3, "lag_ms": "long", "held": null}', 1.0)
     assert "publishers" in drawn(screen(feed, sort=Sort.RATE, publishers=5, queues=5))
+    assert "groups" in drawn(groups_screen(feed, rows=5))
 
 
 def test_the_note_says_what_is_wrong_with_the_picture() -> None:
@@ -217,3 +298,6 @@ def test_the_note_says_what_is_wrong_with_the_picture() -> None:
     assert "waiting" in str(status_note(Feed(), 0.0, is_connected=True))
     del feed.documents[topics.PUBLISHERS]
     assert "back-off" in str(status_note(feed, 100.5, is_connected=True))
+    assert status_note(feed, 100.5, View.GROUPS, is_connected=True) is None
+    del feed.documents[topics.GROUPS]
+    assert "groups" in str(status_note(feed, 100.5, View.GROUPS, is_connected=True))

@@ -121,6 +121,36 @@ def test_a_long_queue_must_change_by_half() -> None:
     assert load.is_due(151, 10.5)
 
 
+def test_a_new_speed_is_told_after_three_messages_and_without_those_before() -> None:
+    load = reported(mean=0.025)
+    process(load, 0.025, 30)
+    assert not load.is_due(4, 10.9)
+    process(load, 0.05, 3)
+    assert load.is_due(4, 10.9)
+    report = load.take_report(4, 10.9)
+    assert (report.count, report.processed) == (3, 34)
+    assert report.processing_time == pytest.approx(0.05)
+
+
+def test_a_message_worth_of_error_is_reported_even_if_the_speed_hardly_changed() -> None:
+    load = reported(mean=0.02)
+    process(load, 0.022, 9)
+    assert not load.is_due(4, 10.5)
+    process(load, 0.022)
+    assert load.is_due(4, 10.5)
+    load.take_report(4, 10.5)
+    process(load, 0.022, 20)
+    assert not load.is_due(4, 11.4)
+
+
+def test_unevenness_of_fast_messages_is_not_worth_a_report() -> None:
+    load = reported(mean=10e-6)
+    for number in range(400):
+        process(load, 30e-6 if number % 40 < 4 else 8e-6)
+    assert not load.is_due(4, 10.5)
+    assert load.is_due(4, 11.0)
+
+
 def test_an_idle_application_says_so_once() -> None:
     load = reported(queue_length=4)
     assert load.is_due(0, 11.0)

@@ -8,6 +8,7 @@ sessions go before new ones.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Batch:
     __slots__ = (
         "acks", "cancelled", "deletes", "ended", "freed", "gone", "inbound", "inserts", "is_committed", "is_hopeful",
         "is_lazy", "is_lingering", "messages", "releases", "retained", "sent", "sessions", "size_bytes",
-        "subscriptions", "wake", "wills",
+        "subscriptions", "waiters", "wake", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class Batch:
         # What happens after the commit: acknowledgements to write, sessions that may send up to a sequence number.
         self.acks: list[tuple[Connection, bytes]] = []
         self.wake: dict[Session, int] = {}
+        self.waiters: list[asyncio.Future[None]] = []  # told when all of it is on disk, deletes too
         self.is_committed = False
         # Found by the writer: messages of ended sessions that were in their queue on disk only, one for each entry.
         self.freed: list[int] = []

@@ -30,7 +30,8 @@ RULES = {
         "WHERE m.id IS NULL",
     "queue entry with impossible values":
         "SELECT session_id || '/' || seq FROM queue "
-        "WHERE seq < 1 OR qos NOT IN (1, 2) OR released NOT IN (0, 1) OR released > qos - 1",
+        "WHERE seq < 1 OR qos NOT IN (1, 2) OR released NOT IN (0, 1) OR released > qos - 1 "
+        "OR share NOT LIKE '$share/_%/_%'",
     "subscription of a session that does not exist":
         "SELECT u.session_id || ' ' || CAST(u.topic_filter AS TEXT) FROM subscription u "
         "LEFT JOIN session s ON s.id = u.session_id WHERE s.id IS NULL",

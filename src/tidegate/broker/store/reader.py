@@ -109,7 +109,7 @@ class Reader:
         with self._lock:
             return self._db.execute(
                 "SELECT q.seq, m.id, q.qos, q.retain, q.identifiers, m.topic, m.payload, m.qos, m.properties, "
-                "m.expires, m.publisher FROM queue q JOIN message m ON m.id = q.message_id "
+                "m.expires, m.publisher, q.share FROM queue q JOIN message m ON m.id = q.message_id "
                 "WHERE q.session_id = ? AND q.seq > ? AND q.released = 0 ORDER BY q.seq LIMIT ?",
                 (sid, after, limit),
             ).fetchall()

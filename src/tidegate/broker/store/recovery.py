@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.broker import wills
 from tidegate.broker.durable import Durable, packet_identifier
+from tidegate.broker.handing_on import ESTATE, hand_on_later, has_backlog, keep_estate
 from tidegate.broker.index import Subscription
 from tidegate.broker.message import Message
 from tidegate.broker.session import NEVER, RELEASED, Session
@@ -20,6 +22,7 @@ from tidegate.broker.store.reader import Reader
 from tidegate.broker.store.schema import connect, prepare, refuse_strangers
 from tidegate.broker.store.store import Store
 from tidegate.broker.wills import Will
+from tidegate.flow.shared import ClientLoad
 from tidegate.mqtt.topics import parse_shared
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ log = logging.getLogger("tidegate.store")
 
 WRITABLE = "name a folder with free space that you can write to with --data"
 PROGRESS_EVERY = 100_000  # rows between two lines of progress
+GRACE = 3.0  # seconds after a start in which members of groups come back before others get what they have
 CHECK_TIME = 1.5  # seconds of a start spent on looking for damage, enough for about 400 MB
 
 
@@ -160,8 +164,9 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
     started = time.monotonic()
     now = time.time()
     by_id: dict[int, Session] = {}
+    unsure: set[int] = set()  # connected until the end: nobody knows what was sent to them last
     for sid, client_id, user, expiry, version, gone_at, sent_seq in reader.sessions():
-        session = core.sessions[client_id] = by_id[sid] = Session(core, client_id)
+        session = by_id[sid] = Session(core, client_id)
         session.user = user
         session.expiry = expiry
         session.version = version
@@ -170,12 +175,20 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
         durable.next_seq = sent_seq + 1
         # Who was connected when the broker went down is gone since now: it had no chance to come back before.
         durable.gone_at = now if gone_at is None else gone_at
+        if gone_at is None:
+            unsure.add(sid)
+        if client_id.startswith(ESTATE):
+            session.load = ClientLoad(core.now())
+        else:
+            core.sessions[client_id] = session
         _progress("sessions", len(by_id))
     _restore_subscriptions(core, by_id, reader)
     for sid, count, size, first, last in reader.queues():
         owner = by_id.get(sid)
         if owner is not None and owner.durable is not None:
             owner.durable.set_tail(count, size, first - 1, last)
+            if sid in unsure:
+                owner.durable.kept_seq = last
             core.counters.queued_messages += count
             core.queued_bytes += size
     for sid, seq, mid, size in reader.released():
@@ -200,12 +213,7 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
         _progress("retained messages", count)
     _restore_wills(core, store, reader)
     for session in by_id.values():
-        if session.expiry != NEVER and session.durable is not None:
-            due = session.durable.gone_at + session.expiry - now
-            if due <= 0:  # before anybody can connect to it
-                core.loop.call_soon(core.expire, session, session.epoch)
-            else:
-                core.alarms.at(core.now() + due, partial(core.expire, session, session.epoch))
+        _schedule(core, session, now)
     if by_id or len(core.retained):
         log.info(
             "store recovered",
@@ -217,6 +225,25 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
                 "seconds": round(time.monotonic() - started, 2),
             },
         )
+
+
+def _schedule(core: Core, session: Session, now: float) -> None:
+    """When it expires, and when other members of its groups may have what it has."""
+    assert session.durable is not None
+    gone_at = session.durable.gone_at
+    due = core.now() + gone_at + session.expiry - now
+    if session.client_id.startswith(ESTATE):
+        keep_estate(session, max(due, core.now() + GRACE))
+        return
+    if session.expiry != NEVER:
+        if due <= core.now():  # before anybody can connect to it
+            core.loop.call_soon(core.expire, session, session.epoch)
+        else:
+            core.alarms.at(due, partial(core.expire, session, session.epoch))
+    wait = core.features.shared_wait
+    session.left_at = core.now() + max(gone_at - now, GRACE - wait)
+    if has_backlog(session):
+        core.alarms.at(session.left_at + wait, partial(hand_on_later, session, session.epoch))
 
 
 def _progress(what: str, count: int) -> None:
@@ -255,7 +282,7 @@ def _restore_wills(core: Core, store: Store, reader: Reader) -> None:
         )
         session = core.sessions.get(client_id)
         if session is None:
-            core.loop.call_soon(core.publish_stored_will, client_id, will)
+            core.loop.call_soon(wills.publish_stored, core, client_id, will)
             continue
         session.will = will
         at = core.now() + delay if due is None else store.loop_time(due)
@@ -263,6 +290,6 @@ def _restore_wills(core: Core, store: Store, reader: Reader) -> None:
         if due is None:
             store.save_will(client_id, will, at)
         if at <= core.now():  # due already: a client that comes back at once is too late to call it off
-            core.loop.call_soon(core.delayed_will, session, session.epoch)
+            core.loop.call_soon(wills.publish_delayed, session, session.epoch)
         else:
-            core.alarms.at(at, partial(core.delayed_will, session, session.epoch))
+            core.alarms.at(at, partial(wills.publish_delayed, session, session.epoch))

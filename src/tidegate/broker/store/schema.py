@@ -8,10 +8,11 @@ Times are wall-clock seconds since the epoch, so that they survive a restart.
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from tidegate.broker.store.errors import StoreError
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x54494445  # "TIDE"
 
 TABLES = """
@@ -51,6 +52,7 @@ CREATE TABLE queue (
     identifiers TEXT NOT NULL,  -- subscription identifiers, separated by blanks
     size INTEGER NOT NULL,
     released INTEGER NOT NULL,  -- 1: PUBREC came, PUBREL is due
+    share TEXT,                 -- the shared subscription it came by, with $share/…, or NULL
     PRIMARY KEY (session_id, seq)
 ) WITHOUT ROWID;
 CREATE TABLE inbound (
@@ -76,13 +78,21 @@ CREATE TABLE will (
 """
 
 # Statements that turn a file of version N into one of version N + 1.
-MIGRATIONS: dict[int, str] = {}
+MIGRATIONS = {
+    1: "ALTER TABLE queue ADD COLUMN share TEXT",
+}
+# Columns that version N + 1 has and version N has not, with the value of older rows; for exports of older files.
+ADDED: dict[int, dict[str, dict[str, Any]]] = {
+    1: {"queue": {"share": None}},
+}
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection set up for the store; the caller serialises its use."""
-    if not read_only:
-        # Payloads and names are nobody else's business; SQLite gives its log the rights of the file.
+    if not read_only and not path.exists():
+        # Payloads and names are nobody else's business; SQLite gives its log the rights of the file. A file that is
+        # there must not be opened by us: closing it would drop the locks of all connections this process has to it,
+        # and the next stranger that reads the file would take itself for the last one and delete the log.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=64)

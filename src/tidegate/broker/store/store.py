@@ -22,16 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.broker.message import Message
+from tidegate.broker.shared import Tag
 from tidegate.broker.store.batch import Batch
 from tidegate.broker.store.lock import Lock
 from tidegate.broker.store.reader import Reader
 from tidegate.broker.store.settings import Durability, StoreSettings
 from tidegate.broker.store.writer import Writer, delete_orphans
+from tidegate.mqtt.topics import parse_shared
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.durable import Durable
-    from tidegate.broker.index import Subscription
+    from tidegate.broker.index import Subscription, SubscriptionIndex
     from tidegate.broker.session import Delivery, Session
     from tidegate.broker.wills import Will
 
@@ -48,6 +50,21 @@ FREED_PER_TURN = 2_000  # messages of an ended session let go in one turn of the
 def _durable(session: Session) -> Durable:
     assert session.durable is not None
     return session.durable
+
+
+def _identifiers(text: str, share: str | None, index: SubscriptionIndex) -> tuple[int, ...]:
+    """Subscription identifiers of a stored entry; with its group, if it came by one that has members."""
+    numbers = tuple(map(int, text.split()))
+    parts = parse_shared(share) if share else None
+    group = index.groups.get((parts[0], parts[1].encode())) if parts else None
+    return numbers if group is None else group.tag(numbers)
+
+
+def _tell(batch: Batch) -> None:
+    waiters, batch.waiters = batch.waiters, []
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 class Store:
@@ -162,8 +179,9 @@ class Store:
         self._refer(message)
         size = message.size_bytes
         text = " ".join(map(str, identifiers)) if identifiers else ""
+        share = identifiers.group.full_name if type(identifiers) is Tag else None
         sid = _durable(session).sid
-        self.batch.inserts[sid, seq] = (sid, seq, message.mid, qos, retain, text, size, 0)
+        self.batch.inserts[sid, seq] = (sid, seq, message.mid, qos, retain, text, size, 0, share)
         self.batch.wake[session] = seq
         self._note(ROW_OVERHEAD)
 
@@ -192,7 +210,7 @@ class Store:
         key = (_durable(session).sid, seq)
         row = batch.inserts.get(key)
         if row is not None:
-            batch.inserts[key] = (*row[:7], 1)
+            batch.inserts[key] = (*row[:7], 1, *row[8:])
         else:
             batch.releases[key] = None
         self._note(0)
@@ -247,13 +265,28 @@ class Store:
                 )
             return []  # the caller asks again
         self._read_failure = ""
-        return [self._delivery(row) for row in rows]
+        tags: dict[tuple[str, str], tuple[int, ...]] = {}
+        return [self._delivery(row, session.core.index, tags) for row in rows]
 
-    def _delivery(self, row: tuple[Any, ...]) -> Delivery:
-        seq, mid, qos, retain, text, topic, payload, message_qos, properties, expires, publisher = row
+    def _delivery(
+        self, row: tuple[Any, ...], index: SubscriptionIndex, tags: dict[tuple[str, str], tuple[int, ...]]
+    ) -> Delivery:
+        seq, mid, qos, retain, text, topic, payload, message_qos, properties, expires, publisher, share = row
         message = Message(topic, payload, message_qos, False, properties, self.loop_time(expires), publisher)
         message.mid = mid
-        return message, qos, bool(retain), tuple(map(int, text.split())), seq
+        identifiers: tuple[int, ...] = ()
+        if share or text:
+            key = (share, text)
+            known = tags.get(key)
+            if known is None:
+                known = tags[key] = _identifiers(text, share, index)
+            identifiers = known
+        return message, qos, bool(retain), identifiers, seq
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether the last attempt to read failed."""
+        return bool(self._read_failure)
 
     # -- QoS 2 from clients, retained messages, wills -------------------------------------------------------
 
@@ -291,6 +324,17 @@ class Store:
         if not self._is_scheduled:
             self._schedule()
 
+    async def on_disk(self) -> None:
+        """Return when everything noted so far is on disk, deletes too, however long the disk takes."""
+        assert self._loop is not None
+        if self.is_idle:
+            return
+        waiter = self._loop.create_future()
+        self.batch.waiters.append(waiter)
+        if not self._is_scheduled:
+            self._schedule()
+        await waiter
+
     @property
     def is_idle(self) -> bool:
         """Whether everything noted so far is on disk."""
@@ -325,7 +369,9 @@ class Store:
         batch = self.batch
         if not batch.has_promises:
             self._settle(batch)
-            if batch.has_rows and not batch.is_lazy:
+            if not batch.has_rows:
+                _tell(batch)
+            elif not batch.is_lazy:
                 batch.is_lazy = True
                 self._loop.call_later(LAZY, self._write, batch)
         elif batch.is_hopeful:
@@ -379,6 +425,7 @@ class Store:
         self._writing = None
         batch.is_committed = True
         self._settle(batch)
+        _tell(batch)
         if batch.freed:
             self._let_go(iter(batch.freed))
         self._hand_over()  # also for an empty batch: what was scheduled while the writer was busy ends here

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from tidegate.broker.store.errors import StoreError
 from tidegate.broker.store.maintenance import TABLES, locked, opened, store_path
-from tidegate.broker.store.schema import VERSION, connect, prepare
+from tidegate.broker.store.schema import ADDED, VERSION, connect, prepare
 from tidegate.broker.store.store import FILE_NAME
 
 FORMAT = "tidegate-store"
@@ -155,6 +155,7 @@ def _fill(db: sqlite3.Connection, source: Iterable[str], name: str) -> Counter[s
 def _rows(source: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers and what the lines hold, behind the first one, which must name format and schema."""
     is_first = True
+    schema: Any = VERSION
     for number, line in enumerate(source, 1):
         try:
             value = json.loads(line)
@@ -164,11 +165,14 @@ def _rows(source: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any
             raise StoreError(name, f"line {number} is not an object")
         if is_first:
             is_first = False
-            if value.get("format") != FORMAT or value.get("schema") != VERSION:
+            schema = value.get("schema")
+            if value.get("format") != FORMAT or schema not in range(1, VERSION + 1):
                 raise StoreError(
-                    name, f"is no export of schema {VERSION}", "export with this version of Tidegate"
+                    name, f"is no export of schema 1 to {VERSION}", "export with this version of Tidegate"
                 )
             continue
+        for version in range(schema, VERSION):
+            value = ADDED[version].get(value.get("table", ""), {}) | value
         yield number, value
 
 

@@ -97,8 +97,8 @@ def _write(db: sqlite3.Connection, batch: Batch) -> None:
     )
     insert_rows(
         db,
-        "INSERT INTO queue (session_id, seq, message_id, qos, retain, identifiers, size, released)",
-        8,
+        "INSERT INTO queue (session_id, seq, message_id, qos, retain, identifiers, size, released, share)",
+        9,
         (row for row in batch.inserts.values() if row[0] not in ended),
     )
     for sid, seq in batch.releases:

@@ -1,15 +1,19 @@
 """The product's rule: the member that will get to the message first.
 
 Each member has a moment at which it will have worked off all it was given (`ClientLoad.free_at`); the earliest wins,
-and among those that are idle the one that waits longest. A far member cannot be earlier than half a round trip. While
-nobody reports or acknowledges anything, all are idle for all we know, and that is round robin at its price: the cursor
-meets every member once a round and notices who begins to tell.
+and among those that are idle the one that waits longest. While nobody reports or acknowledges anything, all are idle
+for all we know, and that is round robin at its price: the cursor meets every member once a round and notices who begins
+to tell.
+
+Of the way to a far member a quarter counts. All of it would be best for the message at hand alone: near members would
+get everything until their queues are as long as the way to the far one, and whoever comes next waits in these queues.
 
 Groups over `SCAN` members keep a timetable, so that the cost hardly grows with the group. Power of two choices, the
 usual way, was tried first and made messages wait several times as long as looking at all members does.
 
 With ordering keys, messages of one key go to one member unless that one is overloaded (consistent hashing with bounded
-loads).
+loads). While a key's messages are worked on it stays where they are, also with some overload: members that are left and
+come back to at every chance would put messages out of order more often than no keys at all.
 """
 
 from __future__ import annotations
@@ -30,7 +34,9 @@ TABLES: Final = 8
 SAMPLE: Final = 9  # members that tell what is usual in a group
 MEDIAN_EVERY: Final = 64  # choices that a median is good for
 BOUND: Final = 1.25  # times the mean backlog that a key's member may have
-BOUND_MESSAGES: Final = 2.0  # and this many messages in any case: one is no overload
+BOUND_MESSAGES: Final = 1.0  # and this many messages in any case: one is no overload;
+BUSY_MESSAGES: Final = 4.0  # or so many for a key whose messages are under way: to move it would cost their order
+PLACES: Final = 4096  # keys with messages under way that are remembered; more are forgotten, and begin at home
 
 
 class Ordering(StrEnum):
@@ -50,6 +56,7 @@ class EarliestFinish:
         "_median_left",
         "_next",
         "_ordering",
+        "_places",
         "_rings",
         "_table",
         "_tables",
@@ -63,6 +70,7 @@ class EarliestFinish:
         self._ordering = ordering
         self._bound = bound
         self._rings = Rings()
+        self._places: dict[bytes, tuple[int, Member, float]] = {}  # of keys: member, and when it will be done
         self._next = 0
         self._table: Timetable | None = None
         self._tables: dict[int, Timetable] = {}
@@ -110,8 +118,11 @@ class EarliestFinish:
                     if wait < behind:
                         # Overdue: the longer it is, the longer it may still take.
                         wait = behind + behind - wait
-            if wait < load.delay:
-                wait = load.delay
+            delay = load.delay
+            if delay:
+                wait -= load.discount
+            if wait < delay:
+                wait = delay
             if wait <= least and (wait < least or member.last_sent < oldest):
                 best = index
                 least = wait
@@ -135,21 +146,45 @@ class EarliestFinish:
         return timetable
 
     def _keyed(self, members: tuple[Member, ...], key: bytes, now: float) -> int:
-        """The first member from the key's place on that is not overloaded, compared with a sample of the group."""
+        """Where the key's messages are, else from its place on the ring on, the first that is not overloaded.
+
+        Overloaded is meant in comparison with a sample of the group.
+        """
         step = -(-len(members) // SAMPLE)
         self._next = self._next + 1 if self._next + 1 < step else 0
         sample = members[self._next :: step]
-        limit = self._bound * sum(_wait(member.load, now) for member in sample) / len(sample)
+        limit = self._bound * sum(wait_of(member.load, now) for member in sample) / len(sample)
+        index, member, done_at = self._places.get(key, (0, None, 0.0))
+        is_under_way = done_at > now and index < len(members) and members[index] is member
+        if (
+            not is_under_way
+            or wait_of(members[index].load, now) > limit + BUSY_MESSAGES * members[index].load.service
+        ):
+            index = self._from_home(members, key, now, limit)
+        load = members[index].load
+        self._remember(key, (index, members[index], max(load.free_at, now) + load.service), now)
+        return index
+
+    def _from_home(self, members: tuple[Member, ...], key: bytes, now: float, limit: float) -> int:
         best = 0
         least = inf
         for index in islice(self._rings.find(members).walk(key), SAMPLE):
             load = members[index].load
-            wait = _wait(load, now)
+            wait = wait_of(load, now)
             if wait <= limit + BOUND_MESSAGES * load.service:
                 return index
             if wait < least:
                 best, least = index, wait
         return best
+
+    def _remember(self, key: bytes, place: tuple[int, Member, float], now: float) -> None:
+        places = self._places
+        if len(places) >= PLACES and key not in places:
+            places = {known: entry for known, entry in places.items() if entry[2] > now}
+            if len(places) > PLACES // 2:
+                places.clear()
+            self._places = places
+        places[key] = place
 
     def _lend(self, load: ClientLoad, members: tuple[Member, ...]) -> None:
         """A member without a sample is taken to be as fast as is usual in its group (spec 5 (e) 2)."""
@@ -162,10 +197,10 @@ class EarliestFinish:
         load.service = self._median
 
 
-def _wait(load: ClientLoad, now: float) -> float:
-    """Seconds until the member could begin with a message sent now."""
+def wait_of(load: ClientLoad, now: float) -> float:
+    """Seconds until the member could begin with a message sent now, as far as they count."""
     wait = load.free_at - now
     if load.awaiting:
         behind = (load.awaiting - 1) * load.service
         wait = behind + abs(wait - behind)
-    return max(wait, load.delay)
+    return max(wait - load.discount, load.delay)

@@ -22,6 +22,7 @@ HISTORY: Final = 5  # reports the thesis averages over
 WEIGHT_UNKNOWN: Final = 4.0  # messages that a report without `count` is taken to cover
 PROBE: Final = 1.0  # seconds that a client without a sample is left alone with one message
 DELAY_STEP: Final = 0.005  # a difference of half round trips below this is not worth preferring a member for
+WAY: Final = 0.25  # of a half round trip counts against a member: see `EarliestFinish`
 NOTABLE: Final = 0.125  # of a message's time: a smaller change of `free_at` is not announced
 
 
@@ -49,6 +50,7 @@ class ClientLoad:
         "_sent_at_report",
         "awaiting",
         "delay",
+        "discount",
         "free_at",
         "half_rtt",
         "has_sample",
@@ -85,7 +87,8 @@ class ClientLoad:
         self.service = 0.0  # seconds per message; without a sample what a policy lends
         self.free_at = now
         self.half_rtt = 0.0
-        self.delay = 0.0  # half_rtt in whole steps
+        self.delay = 0.0  # what counts of half_rtt, in whole steps
+        self.discount = 0.0  # and what does not
         self._estimate = ServiceTime()
         self._base: int | None = None  # added to the client's total it gives `processed`
         self._acknowledges_late = True  # after processing, until a report shows otherwise
@@ -118,7 +121,9 @@ class ClientLoad:
     def on_rtt(self, rtt: float) -> None:
         """A round trip was measured. Half of it is the least that a message takes to get there."""
         self.half_rtt = rtt / 2.0
-        self.delay = int(self.half_rtt / DELAY_STEP) * DELAY_STEP
+        way = int(self.half_rtt / DELAY_STEP) * DELAY_STEP
+        self.delay = WAY * way
+        self.discount = way - self.delay
 
     def on_sent(self, now: float, qos: int = 0) -> None:
         """A message was given to it, at a QoS that it will acknowledge or at 0."""

@@ -3,11 +3,17 @@
 Our claim, not the paper's: with the gate on, the sensors' p99 during the flood is at most twice their p99 without any
 flood; none of their messages is lost; the flooders stay connected and their PINGREQ is answered. Each run measures the
 quiet time and the flood against one broker, one after the other, from the first moment of the flood on.
+
+Sensors and flooders are different machines in the field. Here they share one, so the broker has a processor of its own,
+and on the other one the sensors' process comes before the flooders': else a sensor's latency would be the time that a
+flooder keeps it from running. Messages that were under way while the machine itself stood still are left out
+(`lab/stalls.py`), before the flood and in it. Without the right to such priorities the runs go on without them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -26,6 +32,7 @@ from tidegate.lab.experiment import (
     Table,
     Verdict,
 )
+from tidegate.lab.stalls import StallWatch
 from tidegate.lab.statistics import percentile, show, summarise
 from tidegate.load.usage import cpu_seconds, steal_seconds
 
@@ -36,7 +43,6 @@ SENSORS = 200
 FLOODERS = 5
 WARM_UP = 2.0  # seconds; everybody has just connected
 LIMIT = 2.0
-STEAL = 0.01  # of the time, taken by the machine's host, beyond which a run says nothing about milliseconds
 GATE_OFF = "tidegate, gate off"
 OFF_SEEDS = 3  # a few are enough to see what the gate is for
 BROKERS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -44,6 +50,8 @@ BROKERS: dict[str, tuple[str, tuple[str, ...]]] = {
     GATE_OFF: ("tidegate", ("backoff.policy=off", "priority.policy=off")),
     "mosquitto": (MOSQUITTO, ()),
 }
+CPUS = sorted(os.sched_getaffinity(0))
+BROKER_CPU, CLIENTS_CPU = CPUS[:2] if len(CPUS) > 1 else (None, None)
 MAIN = "import sys; from tidegate.lab.backoff.flood_clients import main; main(sys.argv[1:])"
 
 
@@ -51,7 +59,7 @@ def measure(
     name: str, settings: tuple[str, ...], qos: int, quiet: float, flood: float, seed: int
 ) -> dict[str, Any]:
     """One broker: quiet for so many seconds, then the flood."""
-    with BrokerProcess(name=name, settings=settings) as broker:
+    with BrokerProcess(name=name, settings=settings, cpu=BROKER_CPU) as broker, StallWatch() as watch:
         port = str(broker.port)
         before, stolen, began = cpu_seconds(broker.pid), steal_seconds(), time.monotonic()
         sensing = _start("sensors", port, SENSORS, WARM_UP + quiet + flood, seed)
@@ -73,7 +81,9 @@ def measure(
                     process.wait()
         cpu = cpu_seconds(broker.pid) - before
         steal = (steal_seconds() - stolen) / (time.monotonic() - began)
-    latencies = sensed.pop("latencies")
+    every = sensed.pop("latencies")
+    first = sensed.pop("began")
+    latencies = [(at, ms) for at, ms in every if not watch.stalls.touch(first + at, first + at + ms / 1e3)]
     calm = [ms for at, ms in latencies if WARM_UP <= at < WARM_UP + quiet]
     rough = [ms for at, ms in latencies if at >= WARM_UP + quiet]
     return {
@@ -93,12 +103,14 @@ def measure(
         "flooders_worst_answer": flooded["worst_answer"],
         "cpu_seconds": cpu,
         "steal": steal,
+        "left_out": 1.0 - len(latencies) / len(every),
         "trace": _trace(latencies),
     }
 
 
 def _start(role: str, port: str, count: int, seconds: float, option: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", MAIN, role, port, str(count), str(seconds), str(option)]
+    cpu = -1 if CLIENTS_CPU is None else CLIENTS_CPU
+    command = [sys.executable, "-c", MAIN, role, port, str(count), str(seconds), str(option), str(cpu)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -122,10 +134,8 @@ def run(context: Context) -> dict[str, Any]:
     ]
     values: list[dict[str, Any]] = []
     for qos, seed, name in context.follow("flood", cases):
-        program, settings = BROKERS[name]
-        values.append(
-            {"broker": name, "flood_qos": qos, **measure(program, settings, qos, quiet, flood, seed)}
-        )
+        found = measure(*BROKERS[name], qos, quiet, flood, seed)
+        values.append({"broker": name, "flood_qos": qos, **found})
     summary = []
     for qos in (0, 1):
         for name in BROKERS:
@@ -133,13 +143,11 @@ def run(context: Context) -> dict[str, Any]:
             numbers = {
                 key: [row[key] for row in rows] for key in rows[0] if isinstance(rows[0][key], int | float)
             }
-            calm = [row for row in rows if row["steal"] <= STEAL]
             summary.append(
                 {
                     "broker": name,
                     "flood_qos": qos,
-                    "median_ratio": median(row["ratio"] for row in calm or rows),
-                    "calm": len(calm),
+                    "median_ratio": median(row["ratio"] for row in rows),
                     **{
                         key: summarise(found)
                         for key, found in numbers.items()
@@ -154,6 +162,9 @@ def run(context: Context) -> dict[str, Any]:
             f"QoS 1: at most 1000 unacknowledged; keep-alive {KEEP_ALIVE} s",
             "seconds": {"warm-up": WARM_UP, "quiet": quiet, "flood": flood},
             "seeds": seeds,
+            "processors": "broker and clients have one each, sensors before flooders"
+            if CLIENTS_CPU is not None
+            else "one for all",
         },
         "summary": summary,
         "seeds": values,
@@ -182,7 +193,7 @@ def present(report: dict[str, Any]) -> Presentation:
     head = [
         "flood",
         "broker",
-        "runs, calm",
+        "runs",
         "quiet p99, ms",
         "flood p50, ms",
         "flood p99, ms",
@@ -190,7 +201,7 @@ def present(report: dict[str, Any]) -> Presentation:
         "ratio, median",
         "lost",
     ]
-    head += ["flooders sent", "PINGRESP worst, s", "CPU, s"]
+    head += ["flooders sent", "PINGRESP worst, s", "CPU, s", "stolen", "left out"]
     table = Table(
         title="Sensors beside a flood",
         head=head,
@@ -198,7 +209,7 @@ def present(report: dict[str, Any]) -> Presentation:
             [
                 f"QoS {qos}",
                 name,
-                f"{row['ratio']['n']}, {row.get('calm', '–')}",
+                f"{row['ratio']['n']}",
                 show(row["quiet_p99"]),
                 show(row["flood_p50"]),
                 show(row["flood_p99"]),
@@ -208,12 +219,14 @@ def present(report: dict[str, Any]) -> Presentation:
                 f"{row['flooders_sent']['mean']:,.0f}",
                 f"{row['flooders_worst_answer']['max']:.2f}",
                 show(row["cpu_seconds"]),
+                show(row["steal"], "{:.1f} %", 100.0),
+                show(row.get("left_out"), "{:.1f} %", 100.0),
             ]
             for (name, qos), row in rows.items()
         ],
-        note=f"Ratios are medians of the runs of which the machine's host took at most {STEAL:.0%} of the time "
-        "(of all, if there are none). The flood counts from its first moment, also while the node has not noticed it "
-        "yet. Of what a QoS 0 flooder sends, a held one's backlog is dropped and counted, so that its PINGREQ is "
+        note="Ratios are medians of the runs. Messages that were under way while the machine stood still are left out, "
+        "of all brokers and phases alike. The flood counts from its first moment, also before the node has noticed it. "
+        "Of what a QoS 0 flooder sends, a held one's backlog is dropped and counted, so that its PINGREQ is "
         "answered.",
     )
     return Presentation(claims=claims, tables=[table], figures=[_figure(report, qos) for qos in (0, 1)])

@@ -8,6 +8,7 @@ Both print one JSON line. The sensors' process says `ready` first: nothing is me
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import socket
 import struct
@@ -15,6 +16,7 @@ import time
 from dataclasses import dataclass, field
 from random import Random
 
+from tidegate.lab.stalls import come_first
 from tidegate.load import packets
 
 KEEP_ALIVE = 10  # seconds
@@ -143,7 +145,8 @@ def flood(port: int, count: int, seconds: float, qos: int) -> dict[str, object]:
             if events & selectors.EVENT_WRITE and flooder.is_open:
                 flooder.on_writable(now)
             wanted = selectors.EVENT_READ
-            if len(flooder.left) or flooder.may_send() or now >= flooder.next_ping:
+            may_ping = now >= flooder.next_ping and flooder.pings == flooder.answers
+            if len(flooder.left) or flooder.may_send() or may_ping:
                 wanted |= selectors.EVENT_WRITE
             if not flooder.is_open:
                 selector.unregister(source)
@@ -241,6 +244,10 @@ def sense(port: int, count: int, seconds: float, seed: int) -> dict[str, object]
 
 
 def main(arguments: list[str]) -> None:
-    role, port, count, seconds, option = arguments
+    role, port, count, seconds, option, cpu = arguments
+    if int(cpu) >= 0:
+        os.sched_setaffinity(0, {int(cpu)})
+    if role == "sensors":
+        come_first()
     work = flood if role == "flooders" else sense
     print(json.dumps(work(int(port), int(count), float(seconds), int(option))), flush=True)

@@ -1,9 +1,12 @@
-"""Experiments E5.1 to E5.6 of spec 5: members, messages, and what is measured."""
+"""Experiments E5.1 to E5.6 of spec 5: members, messages, and what is measured.
+
+Over sockets the same scenarios run: clients find theirs by its name in `SCENARIOS`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tidegate.flow import shared_policy
@@ -41,6 +44,10 @@ class Scenario:
     workers: tuple[Worker, ...]
     times: Sequence[float]
 
+    def until(self, seconds: float) -> Scenario:
+        """The beginning of it."""
+        return replace(self, times=[time for time in self.times if time < seconds])
+
 
 def _workers(*services: float) -> tuple[Worker, ...]:
     return tuple(Worker(service=constant(seconds)) for seconds in services)
@@ -51,7 +58,8 @@ def equal(interval: float = CALIBRATED) -> Scenario:
 
 
 def unequal(interval: float = CALIBRATED) -> Scenario:
-    return Scenario(name="E5.2", workers=_workers(FAST, FAST, SLOW), times=regular(interval))
+    name = "E5.2" if interval == CALIBRATED else f"E5.2 at {interval * 1e3:g} ms"
+    return Scenario(name=name, workers=_workers(FAST, FAST, SLOW), times=regular(interval))
 
 
 def speed_change(interval: float = CALIBRATED) -> Scenario:
@@ -73,6 +81,12 @@ def churn(interval: float = CALIBRATED) -> Scenario:
     return Scenario(name="E5.6", workers=workers, times=regular(interval))
 
 
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (equal(), unequal(), unequal(NOMINAL), speed_change(), burst(), churn())
+}
+
+
 @dataclass(slots=True, kw_only=True)
 class Summary:
     """Over all phases; times in seconds. `split`: mean number of messages 500 to 999 that each member got."""
@@ -86,7 +100,13 @@ class Summary:
 
 
 def measure(
-    scenario: Scenario, policy: str, signal: Signal, *, phases: int = 20, interval: float = 1.0, first_seed: int = 1
+    scenario: Scenario,
+    policy: str,
+    signal: Signal,
+    *,
+    phases: int = 20,
+    interval: float = 1.0,
+    first_seed: int = 1,
 ) -> Summary:
     """The same scenario in `phases` runs that differ in the phase of the ping timers."""
     make = shared_policy(policy)

@@ -12,7 +12,8 @@ from enum import StrEnum
 from math import inf
 from random import Random
 
-from tidegate.flow.shared import ClientLoad, LoadReporter, Member, SharedPolicy
+from tidegate.flow.shared import ClientLoad, EarliestFinish, LoadReporter, Member, SharedPolicy, Thesis
+from tidegate.flow.shared.earliest import wait_of
 from tidegate.sim import Server, Simulation, Timer
 
 PACKET_OVERHEAD = 4  # fixed headers of a PINGREQ and its PINGRESP
@@ -33,26 +34,32 @@ class Signal(StrEnum):
 class Worker:
     """A member: seconds a message takes as a function of time, when it joins and leaves, and its one-way delay.
 
-    One that leaves gets nothing more and finishes what it has.
+    One that leaves gets nothing more and finishes what it has. `is_measured`: whether the broker knows the delay.
     """
 
     service: Callable[[float], float]
     joins: float = 0.0
     leaves: float = inf
     delay: float = 0.0
+    is_measured: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
 class Delivery:
-    """One message, with what the broker knew of the member when it chose (columns of spec 5 (c))."""
+    """One message, with what the broker knew of the member when it chose (columns of spec 5 (c)).
+
+    `score` is the thesis's, or the expected wait with a minus before it; rules that know nothing of load have none.
+    """
 
     msg_id: int
     t_created: float
     t_selected: float
     member: int
+    score: float | None
     m_q: int
     m_s: int
     t_p: float
+    key: bytes = b"topic"
     t_dequeued: float = inf
     t_done: float = inf
 
@@ -64,11 +71,13 @@ class Delivery:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """All messages of a run in order of creation, and the bytes that members spent on telling their load."""
+    """All messages of a run in order of creation, and what members spent on telling their load until `end`."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     control_bytes: int = 0
     reports: int = 0
+    end: float = inf  # when the last message is created
+    phases: list[float] = field(default_factory=list)  # of the members' ping timers, seconds
 
     def waits(self) -> list[float]:
         return [delivery.wait for delivery in self.deliveries]
@@ -97,7 +106,8 @@ class _Client:
         self.outcome = outcome
         self.load = ClientLoad(sim.now)
         self.member = Member(f"subscriber-{number}", self.load, sim.now)
-        self.load.on_rtt(2.0 * worker.delay)
+        if worker.is_measured:
+            self.load.on_rtt(2.0 * worker.delay)
         self.server: Server[Delivery] = Server(
             sim, service=lambda _: worker.service(sim.now), done=self._on_done, started=self._on_started
         )
@@ -137,8 +147,9 @@ class _Client:
 
     def _report(self) -> None:
         report = self.reporter.report(self.sim.now, len(self.server))
-        self.outcome.reports += 1
-        self.outcome.control_bytes += PACKET_OVERHEAD + len(report.encode_pingreq())
+        if self.sim.now <= self.outcome.end:
+            self.outcome.reports += 1
+            self.outcome.control_bytes += PACKET_OVERHEAD + len(report.encode_pingreq())
         self.sim.after(self.worker.delay, lambda: self.load.on_report(self.sim.now, report))
         self.timer = None
         self._plan()
@@ -147,11 +158,12 @@ class _Client:
 class Group:
     """The broker's side: one group, one policy."""
 
-    __slots__ = ("_members", "_random", "clients", "outcome", "policy", "sim")
+    __slots__ = ("_members", "_random", "clients", "outcome", "policy", "publisher", "sim")
 
-    def __init__(self, sim: Simulation, policy: SharedPolicy) -> None:
+    def __init__(self, sim: Simulation, policy: SharedPolicy, publisher: str = "publisher") -> None:
         self.sim = sim
         self.policy = policy
+        self.publisher = publisher
         self.outcome = Outcome()
         self.clients: list[tuple[int, _Client]] = []
         self._members: tuple[Member, ...] = ()
@@ -162,17 +174,18 @@ class Group:
         self._change([*self.clients, (number, client)])
         if worker.leaves < inf:
             self.sim.at(
-                worker.leaves, lambda: self._change([entry for entry in self.clients if entry[1] is not client])
+                worker.leaves,
+                lambda: self._change([entry for entry in self.clients if entry[1] is not client]),
             )
 
     def _change(self, clients: list[tuple[int, _Client]]) -> None:
         self.clients = clients
         self._members = tuple(client.member for _, client in clients)
 
-    def publish(self, msg_id: int, created: float) -> None:
+    def publish(self, msg_id: int, created: float, topic: bytes) -> None:
         now = self.sim.now
         number, client = self.clients[
-            self.policy.choose(self._members, b"topic", "publisher", now, self._random)
+            self.policy.choose(self._members, topic, self.publisher, now, self._random)
         ]
         load = client.load
         delivery = Delivery(
@@ -180,12 +193,19 @@ class Group:
             t_created=created,
             t_selected=now,
             member=number,
+            score=self._score(client.member, now),
             m_q=load.queue_length,
             m_s=load.sent_since_report,
             t_p=load.mean_time,
+            key=topic,
         )
         self.outcome.deliveries.append(delivery)
         client.send(delivery)
+
+    def _score(self, member: Member, now: float) -> float | None:
+        if isinstance(self.policy, Thesis):
+            return self.policy.score(member, self.policy.group_mean(self._members), now)
+        return -wait_of(member.load, now) if isinstance(self.policy, EarliestFinish) else None
 
 
 def simulate(
@@ -197,17 +217,21 @@ def simulate(
     interval: float = 1.0,
     seed: int = 0,
     drain: float = 60.0,
+    topic: Callable[[int], bytes] = lambda _number: b"topic",
+    publisher: str = "publisher",
 ) -> Outcome:
     """One run: messages are created at `times`; then members have `drain` seconds to finish.
 
-    The phase of each member's ping timer and the publisher's start are drawn from the seed, the same for every policy.
+    `topic` gives a message's topic by its number. The phase of each member's ping timer and the publisher's start are
+    drawn from the seed, the same for every policy.
     """
     sim = Simulation(seed)
-    group = Group(sim, policy)
+    group = Group(sim, policy, publisher)
     random = sim.random("phases")
     offset = random.random() * 0.01
     for number, worker in enumerate(workers):
         phase = random.random() * interval
+        group.outcome.phases.append(phase)
         if worker.joins <= 0.0:
             group.join(number, worker, signal, interval, phase)
         else:
@@ -216,6 +240,7 @@ def simulate(
     last = 0.0
     for msg_id, time in enumerate(times):
         last = offset + time
-        sim.at(last, lambda m=msg_id, t=last: group.publish(m, t))  # type: ignore[misc]
+        sim.at(last, lambda m=msg_id, t=last: group.publish(m, t, topic(m)))  # type: ignore[misc]
+    group.outcome.end = last
     sim.run(last + drain)
     return group.outcome

@@ -333,7 +333,7 @@ def test_a_hot_key_is_spread_rather_than_left_to_overwhelm_its_member() -> None:
         now += 0.0025  # four fifths of what all five can do, from one publisher
         pick(policy, members, now)
         worst = max(worst, *(member.load.backlog(now) for member in members))
-    assert worst < 0.1
+    assert worst < 0.15
 
 
 def test_a_bound_below_the_mean_is_refused() -> None:

@@ -94,8 +94,8 @@ def test_earliest_finish_is_better_than_the_thesis_at_any_ping_interval(interval
     events = result("E5.2", "earliest_finish", Signal.EVENTS, interval)
     assert fixed.mean < thesis.mean
     assert events.mean < 3 * MS
-    # Nearly all of its reports are the regular ones.
-    assert events.control_bytes < 1.1 * fixed.control_bytes
+    # Nearly all of its reports are the regular ones: two more of each member, at most, beside the odd correction.
+    assert events.control_bytes < 1.1 * fixed.control_bytes + 6 * 100
 
 
 def test_earliest_finish_cold_start_is_short() -> None:

@@ -1,0 +1,74 @@
+"""Which member of a group gets what another member leaves behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.broker.shared import SharedGroup, Tag
+
+if TYPE_CHECKING:
+    from tidegate.broker.index import Subscription
+    from tidegate.broker.message import Message
+    from tidegate.broker.session import Session
+
+
+class Takers:
+    """For the messages of one session, in one turn: who could take them is looked up once for many messages."""
+
+    __slots__ = ("_connected", "_parts", "_session")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._parts: dict[tuple[SharedGroup, bool], SharedGroup | None] = {}
+        self._connected: dict[tuple[SharedGroup, bool], bool] = {}
+
+    def find(self, message: Message, qos: int, tag: Tag, is_stored: bool) -> Subscription | None:
+        """By the group's policy, of those that may have it and have room; None if there is nobody now."""
+        group = self._group(message, tag)
+        if group is None:
+            return None
+        part = self._part(group, is_stored)
+        if part is None:
+            return None
+        chosen = part.choose(message.topic, message.publisher, self._session.core.now(), qos)
+        if chosen is not None and chosen.session.is_ready:
+            return chosen
+        self._parts.clear()  # somebody became full meanwhile
+        part = self._part(group, is_stored)
+        return None if part is None else part.members[0]
+
+    def may_come(self, message: Message, tag: Tag, is_stored: bool) -> bool:
+        """Whether somebody is connected who could take it once there is room."""
+        group = self._group(message, tag)
+        if group is None:
+            return False
+        key = (group, is_stored)
+        if key not in self._connected:
+            self._connected[key] = any(
+                member.session.conn is not None and self._is_fit(member, is_stored)
+                for member in group.members
+            )
+        return self._connected[key]
+
+    def _group(self, message: Message, tag: Tag) -> SharedGroup | None:
+        """The group a delivery came by, cut down to those with the right to the topic."""
+        origin = tag.group
+        for group in self._session.core.index.route(message.topic).shared:
+            if group.name == origin.name and group.topic_filter == origin.topic_filter:
+                return group
+        return None
+
+    def _part(self, group: SharedGroup, is_stored: bool) -> SharedGroup | None:
+        key = (group, is_stored)
+        if key not in self._parts:
+            ready = [m for m in group.members if m.session.is_ready and self._is_fit(m, is_stored)]
+            is_all = len(ready) == len(group.members)
+            self._parts[key] = (group if is_all else group.restricted(ready)) if ready else None
+        return self._parts[key]
+
+    def _is_fit(self, member: Subscription, is_stored: bool) -> bool:
+        """What is on disk goes only to members that keep it on disk as well, so that a kill loses nothing."""
+        other = member.session
+        return other is not self._session and (
+            not is_stored or (other.durable is not None and member.qos > 0)
+        )
