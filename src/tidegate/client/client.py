@@ -350,9 +350,9 @@ class Client:
 
         made = timeout_policy(policy)() if isinstance(policy, str) else policy
         repeating = Repeating(ask, made.loop(), random)
-        work = asyncio.ensure_future(repeating.run())
         if nudge is not None:
             await self.subscribe(nudge, callback=lambda _: repeating.nudge())
+        work = asyncio.ensure_future(repeating.run())
         try:
             while True:
                 getting = asyncio.ensure_future(found.get())
@@ -466,7 +466,7 @@ class Client:
                 connection.routes.remove(name)
             raise
 
-    async def _request(self, topic: str, payload: Payload, qos: int, fields: MessageFields) -> Message:
+    async def _subscribe_to_responses(self) -> None:
         calls = self._connection.calls
         async with self._subscribing_to_responses:
             if not calls.topic:
@@ -475,6 +475,11 @@ class Client:
                 response_topic = calls.new_topic(prefix, self.client_id)
                 await self.subscribe(response_topic, qos=1, timeout=None)
                 calls.topic = response_topic
+
+    async def _request(self, topic: str, payload: Payload, qos: int, fields: MessageFields) -> Message:
+        calls = self._connection.calls
+        if not calls.topic:
+            await self._subscribe_to_responses()
         waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         correlation = calls.open(waiter)
         fields["response_topic"], fields["correlation_data"] = calls.topic, correlation

@@ -16,6 +16,7 @@ from tidegate.space.engine import Outcome, SpaceEngine
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.journal import (
     SNAPSHOT_BYTES,
+    Done,
     Journal,
     read_records,
     read_snapshot,
@@ -87,17 +88,33 @@ class DurableSpace:
     async def commit(self) -> None:
         """Wait until all that was done so far is on disk."""
         journal = self._journal
+        if journal is not None:
+            await journal.commit()  # the one that has what was done, though another may follow
+            self._rotate_if_due(journal)
+
+    def on_commit(self, done: Done) -> None:
+        """The same without a wait."""
+        journal = self._journal
         if journal is None:
+            done(None)
             return
-        await journal.commit()  # the one that has what was done, though another may follow
-        if journal.size > self._snapshot_bytes and journal is self._journal and self._snapshot is None:
-            self._rotate()
+
+        def committed(error: SpaceError | None) -> None:
+            done(error)
+            if error is None:
+                self._rotate_if_due(journal)
+
+        journal.on_commit(committed)
 
     async def close(self) -> None:
         if self._snapshot is not None:
             await self._snapshot
         if self._journal is not None:
             await self._journal.close()
+
+    def _rotate_if_due(self, journal: Journal) -> None:
+        if journal.size > self._snapshot_bytes and journal is self._journal and self._snapshot is None:
+            self._rotate()
 
     def _rotate(self) -> None:
         """A new journal from here, and a child that writes what all before it amounts to."""
@@ -108,6 +125,8 @@ class DurableSpace:
         if path == old.path:
             return  # not one update since the last
         self._journal = Journal(path, sync=self._sync)
+        if self._sync:
+            sync_folder(self._folder)  # what is acknowledged from here on is found under this name
         target = self._folder / f"snapshot-{version}.nt"
         pid = os.fork()
         if pid == 0:

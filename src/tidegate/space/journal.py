@@ -13,15 +13,18 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tidegate.space.errors import Fault, SpaceError
 
 _HEAD: Final = struct.Struct("<II")
 SNAPSHOT_BYTES: Final = 64 * 1024 * 1024  # of journal that make a snapshot worth while
+Done: TypeAlias = Callable[[SpaceError | None], None]
+"""Called when something is on disk, or with the reason why it will never be."""
 
 
 class Journal:
@@ -33,7 +36,7 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.size = os.fstat(self._file).st_size
         self._pending: list[bytes] = []
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: list[Done] = []
         self._writing: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "tidegate-journal")
         self._error: OSError | None = None
@@ -46,13 +49,20 @@ class Journal:
 
     async def commit(self) -> None:
         """Raises `SpaceError` if the disk does not take it; the journal takes nothing any more then."""
-        if self._error is not None:
-            raise _cannot_write(self._error)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write_all())
+        self.on_commit(partial(_tell, waiter))
         await waiter
+
+    def on_commit(self, done: Done) -> None:
+        """The same without a wait: in the order of the calls, at once if all is on disk already."""
+        if self._error is not None:
+            done(_cannot_write(self._error))
+        elif self._writing is None and not self._pending:
+            done(None)
+        else:
+            self._waiters.append(done)
+            if self._writing is None:
+                self._writing = asyncio.create_task(self._write_all())
 
     async def _write_all(self) -> None:
         """One write and one sync for all that came while the last one was under way."""
@@ -62,18 +72,14 @@ class Journal:
                 data, self._pending = b"".join(self._pending), []
                 waiters, self._waiters = self._waiters, []
                 try:
-                    await loop.run_in_executor(self._thread, self._write, data)
+                    if data:
+                        await loop.run_in_executor(self._thread, self._write, data)
                 except OSError as error:
                     self._error = error
                     waiters += self._waiters
                     self._waiters = []
-                for waiter in waiters:
-                    if waiter.done():
-                        continue
-                    if self._error is not None:
-                        waiter.set_exception(_cannot_write(self._error))
-                    else:
-                        waiter.set_result(None)
+                for done in waiters:
+                    done(None if self._error is None else _cannot_write(self._error))
         finally:
             self._writing = None
 
@@ -81,7 +87,7 @@ class Journal:
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
-        if self._sync and data:
+        if self._sync:
             os.fdatasync(self._file)
         self.commits += 1
 
@@ -92,6 +98,15 @@ class Journal:
             await self._writing
         self._thread.shutdown()
         os.close(self._file)
+
+
+def _tell(waiter: asyncio.Future[None], error: SpaceError | None) -> None:
+    if waiter.done():
+        return  # whoever waited has left
+    if error is None:
+        waiter.set_result(None)
+    else:
+        waiter.set_exception(error)
 
 
 def _cannot_write(error: OSError) -> SpaceError:

@@ -51,6 +51,13 @@ class Lane:
         """Requests per second it can serve."""
         return self.workers / self.processing
 
+    def enter_nowait(self) -> bool:
+        """Take a place if one is free, which it is only if nobody waits; to be given back with `leave`."""
+        if self._running >= self.workers:
+            return False
+        self._running += 1
+        return True
+
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a place, then hold it; raises `SpaceError` at once if the queue is full."""
@@ -71,7 +78,7 @@ class Lane:
                 if place in self._waiting:
                     self._waiting.remove(place)
                 else:
-                    self._leave()  # it had just been given the place
+                    self.leave()  # it had just been given the place
                 raise
         else:
             self._running += 1
@@ -79,11 +86,13 @@ class Lane:
         try:
             yield
         finally:
-            self.processing += GAIN * (time.perf_counter() - began - self.processing)
-            self.served += 1
-            self._leave()
+            self.leave(time.perf_counter() - began)
 
-    def _leave(self) -> None:
+    def leave(self, seconds: float | None = None) -> None:
+        """Give the place back; `seconds` is what the request took, None if it was not served here."""
+        if seconds is not None:
+            self.processing += GAIN * (seconds - self.processing)
+            self.served += 1
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from tidegate.client import Acknowledgement, Client, ClientError, Message
+from tidegate.client.fields import MessageFields
 from tidegate.flow.timeout import NAME
 from tidegate.space.requests import PREFIX, Operation, Request, Response, changes_topic
-from tidegate.space.rights import MQTT
+from tidegate.space.rights import MQTT, Access
 from tidegate.space.service import SpaceService
 
 log = logging.getLogger("tidegate.space.mqtt")
@@ -22,16 +24,28 @@ log = logging.getLogger("tidegate.space.mqtt")
 ACCEPT: Final = "accept"
 """User Property of a request: the content types its sender understands, as in HTTP."""
 
+OPERATIONS: Final = frozenset(Operation)
+A_TURN: Final = 32  # messages after which others have their turn
+OPEN: Final = 8192  # requests that are served, wait, or have an answer to be sent
+
 
 class MqttFront:
-    """Serves while `run` runs. Notifications that the network does not take are dropped: watchers notice and ask."""
+    """Serves while `run` runs. Notifications that the network does not take are dropped: watchers notice and ask.
+
+    Lanes bound what waits to be served, and refuse the rest at once; `OPEN` bounds what is served or waits to be
+    sent: beyond it no message is taken, so that in the end the MQTT broker waits.
+    """
 
     def __init__(self, service: SpaceService, client: Client, *, prefix: str = PREFIX, qos: int = 1) -> None:
         self._service = service
         self._client = client
         self._prefix = prefix
         self._qos = qos
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_free = asyncio.Event()
+        self._starting = 0  # tasks with an update that are not in its lane yet: nothing may overtake them
         self.dropped = 0
+        self.unsent = 0  # answers that did not reach the MQTT broker
         self.ignored = 0
 
     async def start(self) -> None:
@@ -40,28 +54,78 @@ class MqttFront:
 
     async def run(self) -> None:
         """Until the client is disconnected; raises what ended the connection for good."""
-        async with asyncio.TaskGroup() as tasks:
+        taken = 0
+        try:
             async for message in self._client.messages:
-                # The lanes bound how many wait: those over it are refused at once.
-                tasks.create_task(self._answer(message))
+                self._begin(message)
+                taken += 1
+                if taken % A_TURN == 0:
+                    await asyncio.sleep(0)
+                while len(self._tasks) >= OPEN:
+                    self._is_free.clear()
+                    await self._is_free.wait()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            left = list(self._tasks)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
-    async def _answer(self, message: Message) -> None:
+    def _begin(self, message: Message) -> None:
         request = self._read(message)
         if request is None:
             self.ignored += 1
             return
-        response = await self._service.handle(request)
+        if self._starting == 0 and self._service.handle_nowait(
+            request, lambda response: self._respond(message, response)
+        ):
+            return
+        is_writing = request.operation.access is Access.WRITE
+        self._starting += is_writing
+        self._start(self._answer(message, request, is_writing))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_ended)
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._is_free.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("an answer failed", exc_info=task.exception())
+
+    async def _answer(self, message: Message, request: Request, is_writing: bool) -> None:
+        self._starting -= is_writing  # from here to its lane nothing waits
+        self._respond(message, await self._service.handle(request))
+
+    def _respond(self, message: Message, response: Response) -> None:
+        fields: MessageFields = {
+            "content_type": response.content_type,
+            "user_properties": response_properties(response),
+        }
+        if message.correlation_data is not None:
+            fields["correlation_data"] = message.correlation_data
+        topic, qos = message.response_topic or "", min(message.qos, 1)
         try:
-            await self._client.respond(
-                message,
-                response.body,
-                qos=min(message.qos, 1),
-                content_type=response.content_type,
-                user_properties=response_properties(response),
-            )
-        except ClientError as error:
+            sent = self._client.publish_nowait(topic, response.body, qos=qos, **fields)
+        except ClientError:
+            self._start(self._send(topic, response.body, qos, fields))
+        else:
+            sent.add_done_callback(self._on_sent)
+
+    async def _send(self, topic: str, body: bytes, qos: int, fields: MessageFields) -> None:
+        """When there is room again."""
+        try:
+            await self._client.publish(topic, body, qos=qos, **fields)
+        except ClientError:
             # Nobody can be told; the client asks again when its patience ends.
-            log.debug("answer not sent", extra={"error": str(error)})
+            self.unsent += 1
+
+    def _on_sent(self, future: asyncio.Future[Acknowledgement]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            self.unsent += 1
 
     def _read(self, message: Message) -> Request | None:
         levels = message.topic.removeprefix(f"{self._prefix}/").split("/")
@@ -71,7 +135,7 @@ class MqttFront:
             response_topic is None
             or response_topic.startswith((f"{self._prefix}/", "$"))
             or len(levels) != 2
-            or levels[1] not in list(Operation)
+            or levels[1] not in OPERATIONS
         ):
             return None
         properties = dict(message.user_properties)

@@ -272,7 +272,7 @@ def test_a_watch_that_nobody_wants_ends_and_comes_back_when_asked_for(run_rig: R
             assert change.added
             assert watch.id in engine.standing
             assert watch.resets >= 1
-        rig.service._watchers["home", watch.id].seen = {"x": -1e9}
+        rig.service.watchers.seen["home", watch.id] = {"x": -1e9}
         assert rig.service.end_forgotten() == 1
         assert engine.standing == {}
 
