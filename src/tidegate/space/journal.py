@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.space.errors import Fault, SpaceError
 
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _HEAD: Final = struct.Struct("<II")
 SNAPSHOT_BYTES: Final = 64 * 1024 * 1024  # of journal that make a snapshot worth while
 Done: TypeAlias = Callable[[SpaceError | None], None]
@@ -43,7 +44,7 @@ class Journal:
         self.commits = 0
 
     def add(self, record: dict[str, Any]) -> None:
-        data = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+        data = _json(record).encode()
         self._pending.append(_HEAD.pack(len(data), zlib.crc32(data)) + data)
         self.size += len(data) + _HEAD.size
 

@@ -37,9 +37,11 @@ from tidegate.space.update import read_update
 from tidegate.space.watchers import Watchers
 
 log = logging.getLogger("tidegate.space")
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 LARGE: Final = 64 * 1024  # bytes of a request that is read in a thread
 USE: Final = 0.6  # of the capacity that checks of watchers may take: the rest is for reactions and others
+FRESH: Final = 0.01  # seconds that an announced load is good for
 UNCOMMITTED: Final = (
     4096  # updates that may wait for the disk without a task that whoever takes requests can count
 )
@@ -86,6 +88,8 @@ class SpaceService:
             self.limits.lease,
         )
         self._commits: dict[str, deque[Outcome]] = {name: deque() for name in names}
+        self._announced: dict[tuple[Operation, str], tuple[float, Announcement]] = {}
+        self._told: dict[int, tuple[float, Announcement]] = {}
         self._uncommitted = 0
         self.answered = 0
         self.notified = 0
@@ -241,7 +245,7 @@ class SpaceService:
 
     def _notify(self, name: str, watch: str, fields: dict[str, Any]) -> None:
         self.notified += 1
-        self.notify(name, watch, json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode())
+        self.notify(name, watch, _json(fields).encode())
 
     # Watches
 
@@ -326,9 +330,14 @@ class SpaceService:
 
     def announce(self, request: Request, *, retry_after: float = 0.0) -> Announcement:
         """The load of the lane that the request uses; the pace is a fair share for all who watch this space."""
+        key = (request.operation, request.space)
+        now = time.monotonic()
+        until, known = self._announced.get(key, (0.0, UNKNOWN))
+        if now < until and retry_after == 0.0:
+            return known
         lane = self.lanes[request.operation]
         watchers = self.watchers.of_space(request.space)
-        return Announcement(
+        load = Announcement(
             processing=lane.processing,
             queueing=lane.queueing,
             limit=lane.limit,
@@ -337,13 +346,23 @@ class SpaceService:
             rate=USE * lane.rate / watchers if watchers else 0.0,
             retry_after=retry_after,
         )
+        if retry_after == 0.0 and request.space in self.spaces:
+            self._announced[key] = (now + FRESH, load)
+        return load
 
     def _watch_load(self, name: str, watch: str) -> Announcement:
         watchers = self.watchers.of_watch(name, watch)
         if not watchers:
             return UNKNOWN
-        lane = self.lanes[Operation.QUERY]
-        return Announcement(capacity=lane.rate, watchers=watchers, processing=lane.processing)
+        now = time.monotonic()
+        until, load = self._told.get(watchers, (0.0, UNKNOWN))
+        if now >= until:
+            lane = self.lanes[Operation.QUERY]
+            load = Announcement(capacity=lane.rate, watchers=watchers, processing=lane.processing)
+            if len(self._told) > 1000:
+                self._told.clear()
+            self._told[watchers] = (now + FRESH, load)
+        return load
 
     async def close(self) -> None:
         for space in self.spaces.values():

@@ -65,8 +65,8 @@ class Touched:
 
     removed: Hits = field(default_factory=list)
     added: Hits = field(default_factory=list)
-    lost: Counter[Row] = field(default_factory=Counter)
-    before: Counter[Row] | None = None
+    lost: set[Row] = field(default_factory=set)
+    before: set[Row] | None = None
 
 
 class StandingQuery:
@@ -93,6 +93,8 @@ class StandingQuery:
         self.is_incremental = plain and self._outline.form == "SELECT"
         wanted = set(self._outline.variables)
         drops = self._outline.is_distinct or not wanted <= set(self.variables)
+        place = {name: number for number, name in enumerate(self._outline.variables)}
+        self._places = [place.get(name) for name in self.variables]
         self._everything = f"{self._outline.prologue}SELECT * WHERE {self._outline.group}"
         self._is_direct = len(self._patterns) == 1 and not self._outline.has_filter
         self._counts: Counter[Row] | None = None
@@ -172,8 +174,7 @@ class StandingQuery:
         )
 
     def _project(self, solution: Row) -> Row:
-        place = {name: number for number, name in enumerate(self._outline.variables)}
-        return tuple(solution[place[name]] if name in place else None for name in self.variables)
+        return tuple(None if place is None else solution[place] for place in self._places)
 
     def _using(self, hits: Hits) -> set[Row]:
         """Complete solutions that use one of these triples, each once."""
@@ -193,21 +194,21 @@ class StandingQuery:
         if not self.is_incremental:
             return
         if len(touched.removed) + len(touched.added) > MANY_HITS and not self._is_direct:
-            touched.before = Counter(self._solutions(None))
+            touched.before = set(self._solutions(None))
         else:
-            touched.lost = Counter(self._using(touched.removed))
+            touched.lost = self._using(touched.removed)
 
     def after(self, touched: Touched, version: int) -> Change | None:
         """To be called when the store has changed; None if the answer is the same."""
         if not self.is_incremental:
             added, removed = self._renew()
         else:
-            gained = Counter(
-                self._solutions(None) if touched.before is not None else self._using(touched.added)
-            )
-            lost = touched.lost
-            if touched.before is not None:
-                gained, lost = gained - touched.before, touched.before - gained
+            # Solutions of a plain query are a set: no two have the same values.
+            if touched.before is None:
+                gained, lost = self._using(touched.added), touched.lost
+            else:
+                now = set(self._solutions(None))
+                gained, lost = now - touched.before, touched.before - now
             added, removed = self._net(gained, lost)
         if not added and not removed:
             return None
@@ -230,12 +231,12 @@ class StandingQuery:
         self._counts = fresh
         return list(added.elements()), list(removed.elements())
 
-    def _net(self, gained: Counter[Row], lost: Counter[Row]) -> tuple[list[Row], list[Row]]:
-        plus = Counter(self._project(each) for each in gained.elements())
-        minus = Counter(self._project(each) for each in lost.elements())
+    def _net(self, gained: set[Row], lost: set[Row]) -> tuple[list[Row], list[Row]]:
         counts = self._counts
         if counts is None:
-            return list(plus.elements()), list(minus.elements())
+            return [self._project(each) for each in gained], [self._project(each) for each in lost]
+        plus = Counter(self._project(each) for each in gained)
+        minus = Counter(self._project(each) for each in lost)
         plus, minus = plus - minus, minus - plus
         added, removed = list(plus.elements()), list(minus.elements())
         if self._is_set:

@@ -53,14 +53,13 @@ _PATTERN: Final = re.compile(
 def tokenize(text: str) -> list[Token]:
     found: list[Token] = []
     at = 0
-    while at < len(text):
-        match = _PATTERN.match(text, at)
-        if match is None:
-            raise Unreadable(f"character {text[at]!r} at {at}")
-        kind = match.lastgroup or "op"
-        if kind != "skip":
-            found.append(Token(kind, match.group(), at, match.end()))
+    for match in iter(_PATTERN.scanner(text).match, None):  # type: ignore[attr-defined]
+        kind = match.lastgroup
         at = match.end()
+        if kind != "skip":
+            found.append(Token(kind, match.group(), match.start(), at))
+    if at < len(text):
+        raise Unreadable(f"character {text[at]!r} at {at}")
     return found
 
 

@@ -9,33 +9,63 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyoxigraph import Triple
+from pyoxigraph import RdfFormat, Store, Triple, parse
 
 from tidegate.space.errors import SpaceError, malformed, unsupported
-from tidegate.space.store import TripleStore, check_query
+from tidegate.space.store import TripleStore, check_query, first_line
 from tidegate.space.tokens import Token, Unreadable, tokenize
 
 Construct = Callable[[str], list[Triple]]
+_SAME = frozenset((".", ",", ";", "^^"))
 _OFFERED = "INSERT DATA, DELETE DATA, DELETE WHERE, DELETE … INSERT … WHERE and CLEAR"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Operation:
-    """CONSTRUCT queries, "" for none. `is_data`: they look at nothing, so they take no time worth limiting."""
+    """CONSTRUCT queries for what is removed and added, "" for none; or data, or everything.
+
+    `data` is the group of INSERT DATA or DELETE DATA after its `prologue`, `turtle` the same where Turtle writes it
+    alike, which is quicker to read. Data look at nothing, so they take no time worth limiting.
+    """
 
     remove: str = ""
     add: str = ""
-    is_data: bool = False
+    prologue: str = ""
+    data: str = ""
+    turtle: str = ""
+    is_delete: bool = False
     is_clear: bool = False
+
+    @property
+    def is_data(self) -> bool:
+        return self.data != ""
 
     def evaluate(self, store: TripleStore, construct: Construct) -> tuple[list[Triple], list[Triple]]:
         """What it removes and adds, the store being as it is."""
         if self.is_clear:
             return list(store), []
+        if self.is_data:
+            triples = self._data()
+            return (triples, []) if self.is_delete else ([], triples)
         return (
             construct(self.remove) if self.remove else [],
             construct(self.add) if self.add else [],
         )
+
+    def _data(self) -> list[Triple]:
+        if self.turtle:
+            try:
+                return [each.triple for each in parse(self.turtle, RdfFormat.TURTLE, rename_blank_nodes=True)]
+            except SyntaxError:
+                pass  # the store's parser has the last word, and says what is wrong
+        store = Store()
+        try:
+            if self.is_delete:
+                store.update(f"{self.prologue}DELETE DATA {self.data}")  # only to have it judged
+            store.update(f"{self.prologue}INSERT DATA {self.data}")
+        except SyntaxError as error:
+            raise malformed(f"not a SPARQL update: {first_line(error)}", "check the data") from None
+        return [each.triple for each in store]
 
 
 def read_update(text: str) -> list[Operation]:
@@ -84,7 +114,7 @@ class _Reader:
         self._at += 1
         if token.is_word("INSERT"):
             if self._skip("DATA"):
-                return Operation(add=self._construct(self._braces(), "{}"), is_data=True)
+                return self._data(is_delete=False)
             template = self._braces()
             return Operation(add=self._construct(template, self._where()))
         if token.is_word("DELETE"):
@@ -100,7 +130,7 @@ class _Reader:
 
     def _delete(self) -> Operation:
         if self._skip("DATA"):
-            return Operation(remove=self._construct(self._braces(), "{}"), is_data=True)
+            return self._data(is_delete=True)
         if self._skip("WHERE"):
             group = self._braces()
             return Operation(remove=self._construct(group, group))
@@ -136,6 +166,32 @@ class _Reader:
             depth += token.is_op("{") - token.is_op("}")
             if depth == 0:
                 return self._text[first.start : token.end]
+
+    def _data(self, *, is_delete: bool) -> Operation:
+        first = self._at
+        group = self._braces()
+        turtle = self._turtle(first, group, is_delete)
+        return Operation(prologue=self._prologue, data=group, turtle=turtle, is_delete=is_delete)
+
+    def _turtle(self, first: int, group: str, is_delete: bool) -> str:
+        """A group of data as Turtle; "" if it has anything that the two languages see differently."""
+        last = self._tokens[first]
+        for token in self._tokens[first + 1 : self._at - 1]:
+            kind = token.kind
+            if kind == "op":
+                if token.text not in _SAME:
+                    return ""
+            elif kind == "word":
+                if token.text not in ("a", "true", "false"):
+                    return ""
+            elif (
+                kind == "var"
+                or (kind == "lang" and last.kind != "string")
+                or (kind == "blank" and is_delete)
+            ):
+                return ""
+            last = token
+        return f"{self._prologue}{group[1:-1]}{'' if last.text == '.' else '.'}"
 
     def _construct(self, template: str, where: str) -> str:
         return f"{self._prologue}CONSTRUCT {template} WHERE {where}"

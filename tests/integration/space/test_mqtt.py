@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -329,3 +331,43 @@ def test_a_watch_needs_a_query_or_a_mask() -> None:
         space.watch()
     with pytest.raises(SpaceError):
         space.watch(ALL, p="<urn:p>")
+
+
+def test_updates_of_a_client_are_applied_in_the_order_they_were_sent(run_rig: RunRig) -> None:
+    """Those that must be evaluated take another way than those that name their triples."""
+
+    async def body(rig: Rig) -> None:
+        home = await rig.space()
+        await home.query(ALL)
+        texts = [
+            f"INSERT {{ <urn:a> <urn:p> {number} }} WHERE {{ }}"
+            if number % 4 == 0
+            else f"INSERT DATA {{ <urn:a> <urn:p> {number} }}"
+            for number in range(24)
+        ]
+        assert await asyncio.gather(*map(home.update, texts)) == list(range(1, 25))
+
+    run_rig(body)
+
+
+def test_watches_that_begin_amid_updates_miss_nothing(run_rig: RunRig, tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        writer, reader = await rig.space(), await rig.space()
+
+        async def write(lane: int) -> None:
+            for number in range(60):
+                await writer.update(f"INSERT DATA {{ <urn:{lane}> <urn:p> {number} }}")
+
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            writers = [tasks.create_task(write(lane)) for lane in range(4)]
+            watches = []
+            for number in range(8):
+                text = f"SELECT ?s ?o WHERE {{ ?s <urn:p> ?o FILTER (?o >= {number}) }}"
+                watch = await stack.enter_async_context(reader.watch(text, policy=FixedTimeout(5.0)))
+                watches.append(watch)
+            await asyncio.wait(writers)
+            for number, watch in enumerate(watches):
+                await wait_until(lambda watch=watch, number=number: len(watch.rows) == 4 * (60 - number))
+                assert watch.resets == 0
+
+    run_rig(body, data=tmp_path)

@@ -11,7 +11,7 @@ from pyoxigraph import Literal, NamedNode, Triple
 
 from tidegate.space import SpaceError, SpaceLimits
 from tidegate.space.durable import DurableSpace, change_json
-from tidegate.space.journal import read_records
+from tidegate.space.journal import Journal, read_records
 
 TEXT = "SELECT ?o WHERE { <urn:a> <urn:p> ?o }"
 JOIN = "SELECT DISTINCT ?b WHERE { <urn:a> <urn:p> ?b . ?b <urn:q> ?c }"
@@ -141,3 +141,40 @@ def test_a_missing_journal_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(SpaceError) as caught:
         opened(tmp_path)
     assert "missing" in caught.value.hint
+
+
+def test_a_disk_that_takes_nothing_is_told_to_everybody_who_waits() -> None:
+    async def body() -> None:
+        journal = Journal(Path("/dev/full"))
+        told: list[SpaceError | None] = []
+        journal.on_commit(told.append)
+        assert told == [None]  # nothing to wait for
+        journal.add({"v": 1})
+        for _ in range(3):
+            journal.on_commit(told.append)
+        with pytest.raises(SpaceError) as caught:
+            await journal.commit()
+        assert "cannot be written" in str(caught.value)
+        assert len(told) == 4
+        assert all(isinstance(error, SpaceError) for error in told[1:])
+        with pytest.raises(SpaceError):
+            await journal.commit()
+        await journal.close()
+
+    asyncio.run(body())
+
+
+def test_those_who_wait_for_the_disk_are_told_in_order_and_many_at_once(tmp_path: Path) -> None:
+    async def body() -> None:
+        journal = Journal(tmp_path / "journal-0.log")
+        told: list[int] = []
+        for number in range(100):
+            journal.add({"v": number})
+            journal.on_commit(lambda error, number=number: told.append(number if error is None else -1))
+        await journal.commit()
+        assert told == list(range(100))
+        assert journal.commits == 1
+        await journal.close()
+        assert [record["v"] for record in read_records(tmp_path / "journal-0.log")] == told
+
+    asyncio.run(body())

@@ -1,11 +1,16 @@
 """SPARQL updates: the same as the store's own, in one version, or not at all."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyoxigraph import Store
+from pyoxigraph import Store, Triple
 
 from tidegate.space import Fault, SpaceEngine, SpaceError, SpaceLimits
+from tidegate.space.store import TripleStore
+from tidegate.space.terms import canonical_triples
+from tidegate.space.update import read_update
 
 PROLOGUE = "PREFIX e: <http://e/>\n"
 OPERATIONS = [
@@ -90,3 +95,57 @@ def test_a_space_has_a_largest_size() -> None:
     assert len(engine.store) == 2
     engine.update("DELETE DATA { <http://e/a> <http://e/p> 1 } ; INSERT DATA { <http://e/a> <http://e/p> 3 }")
     assert len(engine.store) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT DATA { <urn:a> <urn:p> 1 }",
+        "INSERT DATA { <urn:a> <urn:p> 1 . }",
+        "PREFIX e: <urn:e:> INSERT DATA { e:a a e:B ; e:p 1.5, true, 'x'@en, \"y\"^^e:t . e:b e:q e:c }",
+        "BASE <http://e/> INSERT DATA { <a> <p> <b> }",
+        "INSERT DATA { <urn:a> <urn:p> \"\"\"two\nlines\"\"\" }",
+        "INSERT DATA { <urn:a> <urn:p> 'it is } not the end' }",
+        "DELETE DATA { <urn:a> <urn:p> 1e3 }",
+        "INSERT DATA { }",
+    ],
+)
+def test_data_read_as_turtle_is_what_the_stores_parser_reads(text: str) -> None:
+    [operation] = read_update(text)
+    assert operation.turtle
+    store = TripleStore()
+
+    def construct(query: str) -> list[Triple]:
+        return store.triples(query, seconds=1.0, limit=100)
+
+    quick = operation.evaluate(store, construct)
+    plain = replace(operation, turtle="").evaluate(store, construct)
+    assert [set(canonical_triples(each)) for each in quick] == [set(canonical_triples(each)) for each in plain]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT DATA { ?s <urn:p> 1 }",
+        "INSERT DATA { <urn:a> <urn:p> 1 . @prefix e: <urn:e:> . }",
+        "INSERT DATA { PREFIX e: <urn:e:> e:a e:p 1 }",
+        "INSERT DATA { <urn:a> <urn:p> }",
+        "INSERT DATA { nonsense }",
+        "INSERT DATA { <a> <p> <b> }",
+        "INSERT DATA { 'x' <urn:p> 1 }",
+    ],
+)
+def test_what_is_only_turtle_or_neither_is_refused(text: str) -> None:
+    engine = SpaceEngine("s")
+    with pytest.raises(SpaceError):
+        engine.update(text)
+    assert len(engine.store) == 0
+
+
+def test_blank_nodes_of_data_are_new_each_time() -> None:
+    engine = SpaceEngine("s")
+    engine.update("INSERT DATA { _:x <urn:p> 1 . _:x <urn:q> 2 }")
+    engine.update("INSERT DATA { _:x <urn:p> 1 }")
+    engine.update("INSERT DATA { [] <urn:p> 1 }")
+    assert len(engine.store) == 4
+    assert len({each.subject for each in engine.store}) == 3

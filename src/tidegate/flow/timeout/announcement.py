@@ -7,6 +7,7 @@ names are ignored, so that it can grow.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 from typing import Final
 
@@ -38,8 +39,7 @@ class Announcement:
         return self.watchers / self.capacity if self.capacity > 0.0 else 0.0
 
     def encode(self) -> str:
-        parts = ((short, getattr(self, name)) for short, name in _NAMES.items())
-        return ";".join(f"{short}={value:.4g}" for short, value in parts if value > 0.0)
+        return _encode(self)
 
 
 _NAMES: Final = {
@@ -53,6 +53,13 @@ _NAMES: Final = {
 }
 
 UNKNOWN: Final = Announcement()
+
+
+@lru_cache(maxsize=256)
+def _encode(load: Announcement) -> str:
+    """A busy broker says the same to many."""
+    parts = ((short, getattr(load, name)) for short, name in _NAMES.items())
+    return ";".join(f"{short}={value:.4g}" for short, value in parts if value > 0.0)
 
 
 def parse_announcement(text: str) -> Announcement:
