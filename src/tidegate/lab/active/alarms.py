@@ -1,7 +1,7 @@
 """E3.4: false alarms and detection. Spec 3 (e) 5, ambiguity 5, and the tail formula against Poisson load.
 
 A response above the average is no congestion: a third to a half of all are. The SIB is kept at a stated utilisation
-by strangers (Poisson), and probes judge their own responses by each test. Then its capacity falls to 0.4, and the time
+by strangers (Poisson), and probes judge their own responses by each test. Then its capacity is halved, and the time
 until a probe notices is taken. The last part compares the share of overloaded seconds under Poisson load with the
 tail formula.
 """
