@@ -46,5 +46,12 @@ def below(summary: dict[str, Any] | None, limit: float) -> Verdict:
     return Verdict.FAILS if low > limit else Verdict.NOT_JUDGED
 
 
+def expected(summary: dict[str, Any] | None, limit: float) -> Verdict:
+    """Of what the paper expects to be below: an interval that includes the limit shows no such thing."""
+    verdict = below(summary, limit)
+    is_known = summary is not None and summary["mean"] is not None
+    return Verdict.DIFFERS if is_known and verdict is not Verdict.HOLDS else verdict
+
+
 def text(summary: dict[str, Any] | None, form: str = "{:+.3g}", scale: float = 1.0) -> str:
     return show(summary, form, scale)
