@@ -83,12 +83,15 @@ class TripleStore:
 
     def change(self, removed: Iterable[Triple], added: Iterable[Triple]) -> None:
         """Exactly what `difference` gave, or the reverse of it."""
-        for each in removed:
-            self._store.remove(quad(each))
-            self._size -= 1
+        gone = list(removed)
+        if gone and len(gone) == self._size:
+            self._store.clear()
+        else:
+            for each in gone:
+                self._store.remove(quad(each))
         quads = [quad(each) for each in added]
         self._store.extend(quads)
-        self._size += len(quads)
+        self._size += len(quads) - len(gone)
 
     def bulk_load(self, data: bytes) -> None:
         """N-Triples, quickly and without a difference: for a store that is empty."""
