@@ -22,8 +22,7 @@ from tidegate.flow import timeout_policy
 from tidegate.flow.timeout import NAME, UNKNOWN, Announcement, TimeoutPolicy, parse_announcement
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.formats import RESULTS_JSON, TURTLE, read_triples
-from tidegate.space.mqtt_front import ACCEPT
-from tidegate.space.requests import JSON, PREFIX, Operation
+from tidegate.space.requests import ACCEPT, JSON, PREFIX, Operation
 from tidegate.space.terms import Row, row_from_json, to_ntriples
 from tidegate.space.watch import Watch
 

@@ -15,14 +15,11 @@ from typing import Any, Final
 from tidegate.client import Acknowledgement, Client, ClientError, Message
 from tidegate.client.fields import MessageFields
 from tidegate.flow.timeout import NAME
-from tidegate.space.requests import PREFIX, Operation, Request, Response, changes_topic
+from tidegate.space.requests import ACCEPT, PREFIX, Operation, Request, Response, changes_topic
 from tidegate.space.rights import MQTT, Access
 from tidegate.space.service import SpaceService
 
 log = logging.getLogger("tidegate.space.mqtt")
-
-ACCEPT: Final = "accept"
-"""User Property of a request: the content types its sender understands, as in HTTP."""
 
 OPERATIONS: Final = frozenset(Operation)
 A_TURN: Final = 32  # messages after which others have their turn

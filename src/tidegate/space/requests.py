@@ -11,6 +11,8 @@ from tidegate.space.errors import SpaceError
 from tidegate.space.rights import ANONYMOUS, Access
 
 JSON: Final = "application/json"
+ACCEPT: Final = "accept"
+"""User Property of a request: the content types its sender understands, as in HTTP."""
 PREFIX: Final = "tide/space"
 """Requests go to `PREFIX/<space>/<operation>`, notifications come from `PREFIX/<space>/changes/<watch>`."""
 
