@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.lab.active.pairs import below, bounds
-from tidegate.lab.experiment import Claim, Presentation, Table, Verdict
+from tidegate.lab.experiment import Claim, Figure, Presentation, Table, Verdict
 from tidegate.lab.statistics import show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 ROBUST, LIGHT = "robust (product)", "light, θ = 1"
 
@@ -63,4 +66,25 @@ def present(report: dict[str, Any]) -> Presentation:
             note="A test that alarms all the time notices at once, and means nothing.",
         )
     )
+    page.figures.append(
+        Figure(
+            name="alarms",
+            text="share of checks that alarm while nothing is wrong, by utilisation, exponential service",
+            draw=lambda canvas: _draw(canvas, report, tests),
+        )
+    )
     return page
+
+
+def _draw(canvas: Canvas, report: dict[str, Any], tests: list[str]) -> None:
+    axes = canvas.subplots()
+    rows = [row for row in report["summary"] if row["service"] == "exponential"]
+    width = 0.8 / len(tests)
+    for place, name in enumerate(tests):
+        at = [number + width * (place - (len(tests) - 1) / 2) for number in range(len(rows))]
+        axes.bar(at, [100.0 * row[name]["mean"] for row in rows], width, label=name)
+    axes.axhline(5.0, color="grey", linewidth=0.8, linestyle="--")
+    axes.set_xticks(range(len(rows)), [f"{row['utilisation']:g}" for row in rows])
+    axes.set_xlabel("utilisation of the SIB")
+    axes.set_ylabel("false alarms, % of checks")
+    canvas.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=5)

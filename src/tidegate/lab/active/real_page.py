@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.lab.active.variants import ACTIVE, LEVEL_2, LEVEL_3
-from tidegate.lab.experiment import Claim, Presentation, Table, Verdict
+from tidegate.lab.experiment import Claim, Figure, Presentation, Table, Verdict
 from tidegate.lab.statistics import show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
 
 HEAD = [
     "clients, level",
@@ -42,7 +45,33 @@ def present(report: dict[str, Any]) -> Presentation:
                 "patience.",
             )
         )
+    names = [name for workload, m, name in rows if (workload, m) == ("A", largest)]
+    if names:
+        page.figures.append(
+            Figure(
+                name="levels",
+                text=f"over sockets, workload A, {largest} clients: drops, peak to mean and staleness of each level",
+                draw=lambda canvas: _draw(canvas, [rows["A", largest, name] for name in names], names),
+            )
+        )
     return page
+
+
+def _draw(canvas: Canvas, rows: list[dict[str, Any]], names: list[str]) -> None:
+    axes = canvas.subplots(1, 3, sharey=True)
+    for place, (key, title, scale) in zip(
+        axes,
+        (
+            ("drop_rate", "drops, %", 100.0),
+            ("peak_to_mean", "peak to mean", 1.0),
+            ("staleness", "staleness, s", 1.0),
+        ),
+        strict=True,
+    ):
+        place.barh(range(len(names)), [scale * (row[key]["mean"] or 0.0) for row in rows])
+        place.set_yticks(range(len(names)), names)
+        place.set_xlabel(title)
+    axes[0].invert_yaxis()
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -58,6 +58,7 @@ PATIENCE = 1.0
 QUEUE = 60
 T_NET = 0.002
 STOPPED = 0.05  # seconds stopped, then as long at work, while the capacity is halved
+JOINING = 10  # clients that begin at once
 WATCHED = "SELECT ?v WHERE { <urn:slide> <urn:version> ?v }"
 FEW = (LEVEL_0, LEVEL_1, LEVEL_2, LEVEL_3, ACTIVE)
 
@@ -67,11 +68,11 @@ class Plan:
     """Times in seconds; timeouts are those of the model divided by `pace`. `slow` is within the run."""
 
     cases: tuple[tuple[str, int, str], ...]
-    every: float = 5.0
-    updates: int = 4
+    every: float = 4.0
+    updates: int = 3
     seeds: int = 2
     pace: float = 6.0
-    slow: tuple[float, float] = (10.0, 20.0)
+    slow: tuple[float, float] = (6.0, 14.0)
 
     @property
     def seconds(self) -> float:
@@ -171,7 +172,6 @@ class Kp:
     def __init__(self, number: int, client: Client, policy: TimeoutPolicy, ledger: Ledger, seed: int) -> None:
         self.space = Space(client, "lab")
         self._ledger = ledger
-        self.number = number
         self._text = query(number)
         self.version = 0
         self._seen = 0
@@ -223,17 +223,20 @@ async def _run_one(
         reply = await space.request(Operation.WATCH, WATCHED)
         topic = reply.json()["topic"]
         policy = chosen.policy(variant, t_proc)
-        kps = []
-        for number in range(m):
+        body = f'{{"watch": "{reply.json()["watch"]}", "number": 0}}'
+
+        async def join(number: int) -> Kp:
+            """Everybody is a watcher that the space knows of, and has asked once: the first time is dearer."""
             client = await stack.enter_async_context(Client(url, client_id=f"kp{number}"))
             kp = Kp(number, client, policy, ledger, seed)
             await client.subscribe(topic, callback=kp.on_notification)
-            kps.append(kp)
-        # Everybody is a watcher that the space knows of, and has asked once: the first time is dearer.
-        body = f'{{"watch": "{reply.json()["watch"]}", "number": 0}}'
-        for kp in kps:
             await kp.space.request(Operation.CHECK, body, timeout=10.0)
-            await kp.space.request(Operation.QUERY, query(kp.number), timeout=10.0)
+            await kp.space.request(Operation.QUERY, query(number), timeout=10.0)
+            return kp
+
+        kps: list[Kp] = []
+        for first in range(0, m, JOINING):
+            kps += await asyncio.gather(*map(join, range(first, min(m, first + JOINING))))
         tasks = [asyncio.create_task(kp.repeating.run()) for kp in kps]
         began = time.monotonic()
         if workload == "C":
