@@ -38,6 +38,12 @@ class Outline:
     words: set[str] = field(default_factory=set)
     variables: list[str] = field(default_factory=list)  # of the patterns, in order of appearance
 
+    @property
+    def is_one_pattern(self) -> bool:
+        """Nothing to join and nothing to compute: each row of the answer is one triple."""
+        is_plain = self.form == "SELECT" and self.is_plain and not self.is_wild
+        return is_plain and len(self.patterns) == 1 and not self.has_filter and not self.predicates
+
 
 def outline(text: str) -> Outline:
     """Reads a query that the store has accepted."""

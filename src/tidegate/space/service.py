@@ -25,6 +25,7 @@ from tidegate.space.engine import Outcome
 from tidegate.space.errors import Fault, SpaceError, malformed
 from tidegate.space.formats import plain_type, read_triples
 from tidegate.space.lane import Lane
+from tidegate.space.outline import outline
 from tidegate.space.requests import JSON, Operation, Request, Response, changes_topic
 from tidegate.space.rights import Access, SpaceRights
 from tidegate.space.runner import Runner
@@ -252,7 +253,8 @@ class SpaceService:
     async def _watch(self, space: DurableSpace, request: Request) -> tuple[bytes, str, int]:
         text = _watch_text(request)
         async with self.lanes[Operation.WATCH].turn():
-            if watch_id(text) not in space.engine.standing:
+            # One pattern gives its rows one by one, and stops where there are too many.
+            if watch_id(text) not in space.engine.standing and not outline(text).is_one_pattern:
                 await self._try_out(space, text)
             standing = space.watch(text)
             # Rows, number and version are of one moment: what changes while the disk is waited for is notified.

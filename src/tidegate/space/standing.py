@@ -96,7 +96,7 @@ class StandingQuery:
         place = {name: number for number, name in enumerate(self._outline.variables)}
         self._places = [place.get(name) for name in self.variables]
         self._everything = f"{self._outline.prologue}SELECT * WHERE {self._outline.group}"
-        self._is_direct = len(self._patterns) == 1 and not self._outline.has_filter
+        self._is_direct = self._outline.is_one_pattern
         self._counts: Counter[Row] | None = None
         if self.is_incremental and drops:
             self._counts = Counter(self._project(each) for each in self._solutions(None))
