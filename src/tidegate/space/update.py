@@ -6,6 +6,7 @@ texts of templates and groups are passed on as they are; the store's parser judg
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,11 @@ from tidegate.space.store import TripleStore, check_query, first_line
 from tidegate.space.tokens import Token, Unreadable, tokenize
 
 Construct = Callable[[str], list[Triple]]
+# INSERT DATA of plain terms, as nearly all of it is: no brackets, no variables, short strings without escapes. What
+# looks like this is the same in Turtle, unless it has a directive, so there is no need to look at every token.
+_STRING = r'"[^"\\\n\r]*"(?!")(?:@[A-Za-z]+(?:-[A-Za-z0-9]+)*)?'
+_PLAIN = re.compile(rf"""\s*INSERT\s+DATA\s*(\{{(?:[^{{}}()\[\]?$@"'\\]|{_STRING})*+\}})\s*;?\s*""", re.IGNORECASE)
+_DIRECTIVE = re.compile(r"\b(?:prefix|base|version)\b|<<", re.IGNORECASE)
 _SAME = frozenset((".", ",", ";", "^^"))
 _OFFERED = "INSERT DATA, DELETE DATA, DELETE WHERE, DELETE … INSERT … WHERE and CLEAR"
 
@@ -70,6 +76,11 @@ class Operation:
 
 def read_update(text: str) -> list[Operation]:
     """Raises `SpaceError` for what is no update, or none that a space offers."""
+    plain = _PLAIN.fullmatch(text)
+    if plain is not None and _DIRECTIVE.search(text) is None:
+        group = plain[1]
+        data = group[1:-1].rstrip()
+        return [Operation(data=group, turtle=data if data.endswith(".") else f"{data}\n.")]
     try:
         tokens = tokenize(text)
         check_query(text, tokens)
