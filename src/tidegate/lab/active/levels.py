@@ -62,7 +62,7 @@ def one(workload: str, m: int, variant: Variant, seed: int, context: Context) ->
         found["rate_before"] = rate_between(outcome, SLOW[0] - 60.0, SLOW[0])
         found["rate_slow"] = rate_between(outcome, *SLOW)
         found["feedback"] = None
-    if workload == "C" and (variant.name in TWINS or variant.name in PARTS):
+    if workload == "C" and m >= 200 and variant.name in TWINS:
         whole = simulate(variant.make(), world_of("B", m, seed, variant), seed)
         unslowed = rate_between(whole, *SLOW)
         found["feedback"] = found["rate_slow"] / unslowed if unslowed else None

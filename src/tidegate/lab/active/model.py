@@ -91,7 +91,10 @@ class Sib:
         now, world, outcome = self.sim.now, self.world, self.outcome
         outcome.sent += 1
         self._bins[int(now / BIN)] += 1
-        length = self.queue()
+        waiting = self._in_system
+        while waiting and waiting[0] <= now:
+            waiting.popleft()
+        length = len(waiting)
         if length >= Q:
             outcome.dropped += 1
             return None
@@ -102,8 +105,9 @@ class Sib:
         self._free = start + service
         if self._free <= world.seconds:
             outcome.busy += service
-        self._in_system.append(self._free)
-        outcome.longest_queue = max(outcome.longest_queue, length + 1)
+        waiting.append(self._free)
+        if length >= outcome.longest_queue:
+            outcome.longest_queue = length + 1
         return self._free
 
     def announce(self) -> Announcement:
