@@ -21,7 +21,7 @@ run: $(READY)  ## start a broker on this machine (ARGS="--port 1884" passes opti
 # Exit status 5 means that no test carries the mark, which is fine for the second call only.
 test: $(READY) system $(INTEROP)  ## all tests, with other projects' clients and brokers
 	@status=0; \
-	$(PYTHON) -m pytest -q -n $(JOBS) -m "not serial" $(ARGS) || status=$$?; \
+	$(PYTHON) -m pytest -q -n $(JOBS) --dist loadgroup -m "not serial" $(ARGS) || status=$$?; \
 	$(PYTHON) -m pytest -q -n 0 -m serial $(ARGS) || { code=$$?; [ $$code -eq 5 ] || status=$$code; }; \
 	exit $$status
 
@@ -34,7 +34,7 @@ types: $(READY)
 	$(VENV)/bin/mypy
 
 unit: $(READY)
-	$(PYTHON) -m pytest -q -n $(JOBS) tests/unit $(ARGS)
+	$(PYTHON) -m pytest -q -n $(JOBS) --dist loadgroup tests/unit $(ARGS)
 
 bench: $(READY) system  ## measure beside Mosquitto, write bench/results and bench/README.md
 	$(PYTHON) bench/run.py $(ARGS)

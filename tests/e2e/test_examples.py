@@ -27,6 +27,7 @@ TESTED = {
     "client_worker.py",
     "embed_broker.py",
     "paho_client.py",
+    "spark_mqtt.py",
     "test_with_fixture.py",
 }
 

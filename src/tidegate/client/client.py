@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
@@ -38,6 +38,7 @@ from tidegate.client.publishing import SENT, Acknowledgement, Outgoing
 from tidegate.client.repeating import Answered, Repeating
 from tidegate.client.subscribing import Request, TopicFilter, subscribe_packet, subscription_list
 from tidegate.flow import timeout_policy
+from tidegate.flow.load_report import LoadReport
 from tidegate.flow.timeout import NAME as LOAD_PROPERTY
 from tidegate.flow.timeout import TimeoutPolicy, parse_announcement
 from tidegate.mqtt.codes import ReasonCode
@@ -384,6 +385,23 @@ class Client:
         if request.correlation_data is not None:
             fields["correlation_data"] = request.correlation_data
         return await self.publish(request.response_topic, payload, qos=qos, timeout=timeout, **fields)
+
+    def ack_many(self, messages: Iterable[Message]) -> None:
+        """`message.ack()` for each, the acknowledgements in one piece; see `Messages.get_many`."""
+        receipts = [message.receipt for message in messages]
+        self._connection.session.receiver.acknowledge_many(each for each in receipts if each is not None)
+
+    def report_load(
+        self, *, queue_length: int, processing_time: float, count: int | None = None
+    ) -> bool:
+        """Tell the server our load as the application sees it: messages that wait, and seconds one takes on average.
+
+        `count` is how many messages that average is over. Use it with `reports=ReportOptions(manual=True)`. False if
+        there is no connection, or the server takes no reports.
+        """
+        return self._connection.reports.report(
+            LoadReport(queue_length=queue_length, processing_time=processing_time, count=count)
+        )
 
     def statistics(self) -> dict[str, int | str]:
         """Counters since the client was made, and what waits now."""

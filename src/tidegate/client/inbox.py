@@ -38,7 +38,8 @@ class Inbox:
 
     def put_nowait(self, message: Message) -> None:
         self._messages.append(message)
-        self._wake_one()
+        if self._waiters:
+            self._wake_one()
 
     def get_nowait(self) -> Message | None:
         """The next message, or None if there is none now."""
@@ -47,6 +48,19 @@ class Inbox:
         message = self._messages.popleft()
         self._on_taken(message)
         return message
+
+    async def get_many(self, maximum: int) -> list[Message]:
+        """As `get`, for all that wait, up to `maximum`; at least one."""
+        messages = [await self.get()]
+        waiting = self._messages
+        if len(waiting) < maximum:
+            messages += waiting
+            waiting.clear()
+        else:
+            messages += [waiting.popleft() for _ in range(maximum - 1)]
+        for message in messages[1:]:
+            self._on_taken(message)
+        return messages
 
     async def get(self) -> Message:
         """The next message. When closed and empty: raises the error that ended it, or `StopAsyncIteration`.
@@ -119,6 +133,21 @@ class Messages:
         message = await self._inbox.get()
         self._meter.on_taken(message, taker)
         return message
+
+    async def get_many(self, maximum: int = 1000) -> list[Message]:
+        """All that wait, up to `maximum`, and at least one; for those who handle messages by the thousand.
+
+        Raises `StopAsyncIteration` at the end, or what ended the connection. To load reports all but the last are
+        processed at once, unless acknowledgements are manual: measure by yourself and use `Client.report_load`.
+        """
+        if not self._meter.is_on:
+            return await self._inbox.get_many(maximum)
+        taker = asyncio.current_task()
+        self._meter.on_ended(taker)
+        messages = await self._inbox.get_many(maximum)
+        for message in messages:
+            self._meter.on_taken(message, taker)
+        return messages
 
     def get_nowait(self) -> Message | None:
         """The next message, or None if none is here yet."""

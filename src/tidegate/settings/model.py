@@ -25,6 +25,8 @@ from tidegate.broker.flow_settings import (
 from tidegate.broker.settings import Features, Limits, setting
 from tidegate.broker.store.settings import StoreSettings
 from tidegate.flow.priority import Classes, InvalidRule
+from tidegate.lake.settings import LakeSettings
+from tidegate.policy.settings import PolicySettings
 from tidegate.settings.errors import SettingsError
 
 
@@ -195,6 +197,8 @@ class Settings:
     )
     store: StoreSettings = field(default_factory=StoreSettings)
     accounts: AccountsSettings = field(default_factory=AccountsSettings)
+    lake: LakeSettings = field(default_factory=LakeSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
 

@@ -1,0 +1,249 @@
+"""Policy snapshots: written whole, checked before they are taken, bounded by settings, and there is a way back."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from tidegate.cli.main import build_app
+from tidegate.policy import PolicyError, PolicySettings, PolicyStore
+from tidegate.policy.lookup import Names
+from tidegate.policy.snapshot import load
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=12)
+
+
+def baselines(**rates: float) -> pa.Table:
+    count = len(rates)
+    return pa.table(
+        {
+            "client_id": list(rates),
+            "rate": list(rates.values()),
+            "dispersion": [0.5] * count,
+            "limit": [2.0 * rate for rate in rates.values()],
+            "rank": list(range(1, count + 1)),
+            "messages": [100] * count,
+        }
+    )
+
+
+def members(**speeds: float) -> pa.Table:
+    count = len(speeds)
+    return pa.table(
+        {
+            "group": ["g"] * count,
+            "client_id": list(speeds),
+            "service": list(speeds.values()),
+            "variability": [0.0] * count,
+            "messages": [10] * count,
+        }
+    )
+
+
+def write(store: PolicyStore, version: str, **tables: pa.Table) -> None:
+    store.write(tables, input_from=NOON, input_to=NOON + timedelta(hours=1), version=version)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PolicyStore:
+    found = PolicyStore(tmp_path / "policy")
+    write(found, "v1", baselines=baselines(a=1.0, b=10.0), members=members(m=0.02))
+    write(found, "v2", baselines=baselines(b=30.0, c=5.0), members=members(m=0.05))
+    return found
+
+
+def test_a_snapshot_says_what_was_written(store: PolicyStore) -> None:
+    snapshot = load(store, "v1", PolicySettings(limits=True, limit_floor=3.0))
+    assert (len(snapshot.priors), list(snapshot.priors)) == (2, ["a", "b"])
+    prior = snapshot.priors["b"]
+    assert (prior.rate, prior.dispersion, prior.limit, prior.rank) == (10.0, 0.5, 20.0, 2)
+    assert snapshot.priors["a"].limit == 3.0  # the floor
+    assert snapshot.priors.get("z") is None
+    assert snapshot.speeds["g", "m"] == 0.02
+    assert ("", "m") not in snapshot.speeds
+
+
+def test_settings_bound_what_a_snapshot_may_change(store: PolicyStore) -> None:
+    usual = load(store, "v1", PolicySettings(rate_ceiling=4.0))
+    assert (usual.priors["b"].rate, usual.priors["b"].limit) == (4.0, 0.0)
+    none = load(store, "v1", PolicySettings(baselines=False, members=False))
+    assert (len(none.priors), len(none.speeds)) == (0, 0)
+    quotas = load(store, "v1", PolicySettings(baselines=False, limits=True)).priors["b"]
+    assert (quotas.rate, quotas.limit) == (0.0, 20.0)
+    with pytest.raises(PolicyError, match="2 publishers"):
+        load(store, "v1", PolicySettings(max_clients=1))
+    with pytest.raises(PolicyError, match="s old"):
+        load(store, "v1", PolicySettings(max_age=60.0), now=datetime.now(UTC) + timedelta(hours=1))
+
+
+@given(st.sets(TEXT, max_size=40), TEXT)
+@example({"\x80"}, "")
+@settings(max_examples=60)
+def test_names_are_found_as_a_dictionary_finds_them(names: set[str], other: str) -> None:
+    ordered = sorted(names, key=str.encode)
+    table = Names(pa.array(ordered, pa.string()))
+    for place, name in enumerate(ordered):
+        assert table.find(name) == place
+        assert table[place] == name
+    assert (table.find(other) >= 0) == (other in names)
+
+
+def test_one_is_current_and_there_is_a_way_back(store: PolicyStore) -> None:
+    assert store.current() is None
+    with pytest.raises(PolicyError, match="nothing to go back to"):
+        store.rollback()
+    for version in ("v1", "v2", "v2"):
+        store.activate(version)
+        assert store.current() == version
+    write(store, "v3", baselines=baselines(a=1.0))
+    store.activate("v3")
+    assert store.rollback().version == "v2"
+    assert store.rollback().version == "v1"
+    assert store.current() == "v1"
+    with pytest.raises(PolicyError, match="nothing to go back to"):
+        store.rollback()
+
+
+def test_a_snapshot_never_changes_and_a_failed_one_leaves_nothing(store: PolicyStore) -> None:
+    with pytest.raises(PolicyError, match="of this name"):
+        write(store, "v1", baselines=baselines(a=2.0))
+    with pytest.raises(PolicyError, match="unknown table"):
+        write(store, "v9", nonsense=baselines(a=2.0))
+    with pytest.raises(PolicyError, match="wrong type"):
+        write(store, "v9", baselines=pa.table({"client_id": ["a"], "rate": ["fast"]}))
+    for name in ("", "../x", "_hidden", "a/b", "x" * 65, "a\nb"):
+        with pytest.raises(PolicyError):
+            write(store, name or " ", baselines=baselines(a=2.0))
+    assert sorted(path.name for path in store.folder.iterdir()) == ["v1", "v2"]
+
+
+def damage_nothing(folder: Path) -> None:
+    pass
+
+
+def flip(folder: Path) -> None:
+    path = folder / "baselines.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(folder: Path) -> None:
+    path = folder / "baselines.parquet"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def remove(folder: Path) -> None:
+    (folder / "baselines.parquet").unlink()
+
+
+def no_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def edit(**changes: Any) -> Any:
+    def change(folder: Path) -> None:
+        path = folder / "manifest.json"
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps(found | changes))
+
+    return change
+
+
+def nonsense(folder: Path) -> None:
+    (folder / "manifest.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip, cut, remove, no_manifest, nonsense, edit(format=2), edit(version="v2"), edit(tables=3), edit(created="x"),
+        edit(tables={"baselines": {"path": "../v2/baselines.parquet", "rows": 1, "bytes": 1, "sha256": ""}}),
+    ],
+)  # fmt: skip
+def test_a_damaged_snapshot_is_neither_loaded_nor_applied(store: PolicyStore, damage: Any) -> None:
+    store.activate("v2")
+    damage(store.folder / "v1")
+    for attempt in (lambda: load(store, "v1", PolicySettings()), lambda: store.activate("v1")):
+        with pytest.raises(PolicyError) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    assert store.current() == "v2"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"rate": [float("nan"), 1.0]}, "negative or not a number"),
+        ({"rate": [-1.0, 1.0]}, "negative or not a number"),
+        ({"rate": [None, 1.0]}, "has no rate"),
+        ({"client_id": ["a", "a"]}, "comes twice"),
+        ({"client_id": ["a", None]}, "no name"),
+    ],
+)
+def test_rows_that_make_no_sense_are_refused(
+    store: PolicyStore, change: dict[str, Any], problem: str
+) -> None:
+    data = baselines(a=1.0, b=2.0)
+    for name, values in change.items():
+        data = data.set_column(data.column_names.index(name), name, pa.array(values))
+    manifest = store.manifest("v1")
+    path = store.folder / "v1" / "baselines.parquet"
+    pq.write_table(data, path)
+    from hashlib import sha256
+
+    entry = {
+        "path": path.name,
+        "rows": 2,
+        "bytes": path.stat().st_size,
+        "sha256": sha256(path.read_bytes()).hexdigest(),
+    }
+    edit(tables={"baselines": entry})(store.folder / manifest.version)
+    with pytest.raises(PolicyError, match=problem):
+        load(store, "v1", PolicySettings())
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(build_app(arguments), list(arguments))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0
+    return str(done.stdout)
+
+
+def test_the_commands_show_compare_apply_and_go_back(store: PolicyStore) -> None:
+    folder = str(store.folder)
+    assert run("policy", "apply", folder, "v1") == "current v1\n"
+    assert run("policy", "apply", folder, "v2") == "current v2\n"
+    assert [line.split("\t")[0] for line in run("policy", "show", folder).splitlines()] == [
+        "version",
+        "v1",
+        "v2*",
+    ]
+    assert "baselines\t2 rows" in run("policy", "show", folder, "v1")
+    assert run("policy", "show", folder, "--client", "c").splitlines()[1].split("\t")[:2] == ["c", "5"]
+    assert len(run("policy", "show", folder, "v1", "--table", "baselines", "--limit", "1").splitlines()) == 2
+    lines = run("policy", "diff", folder, "v1").splitlines()
+    assert "baselines\tnew\tc\t5" in lines
+    assert "baselines\tgone\ta\t1" in lines
+    assert "baselines\tchanged\tb\t10\t30" in lines
+    assert "members\tchanged\tg\tm\t0.02\t0.05" in lines
+    assert run("policy", "rollback", folder) == "current v1\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("show", "/no/such"), ("apply", "{}", "v9"), ("apply", "{}", "../x"), ("show", "{}", "--table", "x")],
+)
+def test_what_is_not_there_is_said_in_one_line(store: PolicyStore, arguments: Sequence[str]) -> None:
+    with pytest.raises(PolicyError):
+        run("policy", *(argument.format(store.folder) for argument in arguments))
