@@ -64,8 +64,7 @@ def test_serve_update_query_watch(tmp_path: Path) -> None:
                 assert watch.stdout is not None
                 first = json.loads(watch.stdout.readline())
                 assert (first["event"], first["version"], len(first["rows"])) == ("answer", 2, 2)
-                command("update", "INSERT DATA { <urn:b> <urn:p> 3 }", *at)
-                command("update", "DELETE WHERE { <urn:a> <urn:p> ?o }", *at)
+                asyncio.run(_send(url, "INSERT DATA { <urn:b> <urn:p> 3 }", "DELETE WHERE { <urn:a> <urn:p> ?o }"))
                 changes = [json.loads(watch.stdout.readline()) for _ in range(2)]
                 assert [(each["number"], each["version"]) for each in changes] == [(1, 3), (2, 4)]
                 assert len(changes[1]["removed"]) == 2
@@ -78,6 +77,12 @@ def test_serve_update_query_watch(tmp_path: Path) -> None:
             assert "hint: there are home" in done.stderr
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
+
+
+async def _send(url: str, *updates: str) -> None:
+    async with Client(url) as client:
+        for update in updates:
+            await Space(client, "home", timeout=30.0).update(update)
 
 
 @pytest.mark.parametrize(
