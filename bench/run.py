@@ -154,13 +154,16 @@ def run_record(
     ):
         both = {"tidegate": plain, "recording": recording}
         runs: dict[str, list[dict[str, Any]]] = {name: [] for name in both}
-        for _ in range(repeats):
-            for name, broker in both.items():
+        for number in range(repeats):
+            # In the other order every second time, so that a machine that becomes slower is nobody's fault.
+            for name, broker in list(both.items())[:: -1 if number % 2 else 1]:
                 runs[name].append(measure(case, broker, timing))
                 say(f"  {case.name:14} {name:10} {describe(case, runs[name][-1])}")
     found = {name: summarise(each) for name, each in runs.items()}
-    figures = [each["broker_cpu_us_per_message"] for each in found.values()]
-    ratio = figures[1] / figures[0] if all(figures) else None
+    costs = [[each["broker_cpu_us_per_message"] for each in runs[name]] for name in both]
+    # Of neighbours: what disturbs one measurement mostly disturbs the one beside it as well.
+    pairs = [with_it / without for without, with_it in zip(*costs, strict=True) if without and with_it]
+    ratio = statistics.median(pairs) if pairs else None
     # The recorder's thread and the loop share a core, and wait for each other: only the plain broker can tell.
     is_disturbed = found["tidegate"]["disturbance"] > DISTURBANCE_LIMIT
     is_exact = not any(found["recording"].get(key) for key in ("drops", "repeats", "disconnects"))

@@ -1,8 +1,8 @@
-"""The one Spark session of a test run: started by the first test that asks for it, in one xdist worker only.
+"""The one Spark session of a test run: started by the first test that asks for it, in one process.
 
 A session takes ten seconds to start and half a gigabyte, so tests share it: use `spark`, leave no query running, and
-give tables and folders names of your own. Tests that use it carry the mark `xdist_group("spark")`, which
-`--dist loadgroup` turns into one worker for all of them.
+give tables and folders names of your own. Tests that use it carry the mark `spark` and run after those that several
+workers share; whole runs of the pipeline carry `long` as well and are left to `make long`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,26 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Deadlines for an example measure the machine; the timeout of the whole test is what stops a hang.
+hypothesis_settings.register_profile("no-deadline", deadline=None)
+hypothesis_settings.load_profile("no-deadline")
+
 # A test's plans run once: the second compiler of the virtual machine costs more than it gains.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.spark)
+        if "found" in fixtures:
+            item.add_marker(pytest.mark.long)  # a run of the whole pipeline over most of two days
 
 
 @pytest.fixture(scope="session")

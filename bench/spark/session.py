@@ -7,6 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from tidegate.pipeline.session import collector
 from tidegate.spark import register
 
 
@@ -22,6 +23,7 @@ def make_session(folder: str, name: str, memory: str = "2g") -> SparkSession:
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         .config("spark.local.dir", f"{folder}/local")
         .config("spark.driver.memory", memory)
+        .config(map=collector())
         .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
         .getOrCreate()
     )

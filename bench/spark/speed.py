@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from bench.brokers import Broker
 from bench.spark.feed import PREFIX
 from bench.spark.session import make_session
 
 QUIET_SECONDS = 120.0
+WARM_UP_RATE = 15_000
 
 
 def processed(query: Any) -> int:
@@ -47,6 +50,23 @@ def wait_for(query: Any, rows: int) -> None:
         if time.monotonic() > until:
             raise SystemExit(f"error: {rows - now} of {rows} rows did not come")
         time.sleep(0.05)
+
+
+def start(spark: SparkSession, given: dict[str, str], folder: str, trigger: str) -> StreamingQuery:
+    """A query into nothing; returns when it is subscribed. With the same folder it goes on where the last ended."""
+    spool = Path(given["spool"])
+    (spool / "status.json").unlink(missing_ok=True)
+    query = (
+        spark.readStream.format("mqtt").options(**given).load()
+        .writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(processingTime=trigger).start()
+    )  # fmt: skip
+    until = time.monotonic() + QUIET_SECONDS
+    while not (status := spool / "status.json").exists() or "connected" not in status.read_text():
+        if query.exception() is not None or time.monotonic() > until:
+            raise SystemExit(f"error: {query.exception() or 'the source did not connect'}")
+        time.sleep(0.05)
+    return query
 
 
 def cpu_seconds(broker: int, spool: int) -> Counter[str]:
@@ -93,22 +113,16 @@ def run(
             "spool": str(spool),
             **options,
         }
-        query = (
-            spark.readStream.format("mqtt").options(**given).load()
-            .writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint")
-            .trigger(processingTime=trigger).start()
-        )  # fmt: skip
+        # Batch upon batch, so that the JVM has compiled what a batch needs; it takes some dozens of them.
+        query = start(spark, given, folder, "0 seconds")
         try:
-            while (
-                not (spool / "status.json").exists() or "connected" not in (spool / "status.json").read_text()
-            ):
-                if query.exception() is not None:
-                    raise SystemExit(f"error: {query.exception()}")
-                time.sleep(0.05)
-            _feed(broker.port, warm_up, window, rate)
+            _feed(broker.port, warm_up, window, WARM_UP_RATE)
             wait_for(query, warm_up)
+        finally:
+            query.stop()
+        query = start(spark, given, folder, trigger)
+        try:
             pids = broker.pid, json.loads((spool / "status.json").read_text())["pid"]
-            batches_before = len(query.recentProgress)
             before = cpu_seconds(*pids)
             began, fed, feeder_cpu = _feed(broker.port, messages, window, rate)
             wait_for(query, warm_up + messages)
@@ -116,7 +130,7 @@ def run(
             cpu = cpu_seconds(*pids)
             cpu.subtract(before)
             cpu["feeder"] = feeder_cpu
-            progress = [each for each in query.recentProgress[batches_before:] if each["numInputRows"]]
+            progress = [each for each in query.recentProgress if each["numInputRows"]]
         finally:
             query.stop()
             spark.stop()
@@ -130,6 +144,7 @@ def run(
         "feeder_seconds": round(fed, 2),
         "cpu_us_per_message": {name: round(value / messages * 1e6, 2) for name, value in sorted(cpu.items())},
         "rate_offered": rate or None,
+        "trigger": trigger,
         "batches": len(progress),
         "batch_seconds": [round(each["batchDuration"] / 1000, 2) for each in progress],
         "cores": len(os.sched_getaffinity(0)),
@@ -146,15 +161,15 @@ def _feed(port: int, messages: int, window: int, rate: int) -> tuple[float, floa
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--messages", type=int, default=3_000_000)
     parser.add_argument(
-        "--warm-up", type=int, default=500_000, help="messages before those that are measured"
+        "--warm-up", type=int, default=400_000, help="messages before those that are measured"
     )
-    parser.add_argument("--window", type=int, default=5_000, help="unacknowledged messages of the feeder")
+    parser.add_argument("--window", type=int, default=20_000, help="unacknowledged messages of the feeder")
     parser.add_argument(
         "--rate", type=int, default=0, help="messages a second offered; 0: as fast as acknowledged"
     )
-    parser.add_argument("--trigger", default="1 second", help="interval of micro-batches")
+    parser.add_argument("--trigger", default="5 seconds", help="interval of micro-batches: each has a price")
     parser.add_argument("--broker", choices=["tidegate", "mosquitto"], default="tidegate")
     parser.add_argument("--durable", action="store_true", help="the broker keeps the session on disk")
     parser.add_argument("--least", type=float, default=60_000, help="fail below so many messages a second")

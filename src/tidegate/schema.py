@@ -17,6 +17,7 @@ metadata. Unknown columns are ignored. A file may lack columns that are null in 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -408,7 +409,17 @@ META_SCHEMA: Final = b"tidegate.schema"
 META_NODE: Final = b"tidegate.node"
 META_RUN: Final = b"tidegate.run"
 META_LEVEL: Final = b"tidegate.level"
+META_REPLACES: Final = b"tidegate.replaces"  # of a compacted file: names of the files it stands for, as JSON
 PARTITION_PATTERN: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})")
+
+
+def replaced_names(metadata: Mapping[bytes, bytes] | None) -> list[str]:
+    """Names that a compacted file stands for, by its metadata; none of any other, or if it says anything else."""
+    try:
+        found = json.loads((metadata or {}).get(META_REPLACES, b"[]"))
+    except ValueError:
+        return []
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def partition(ts: datetime) -> str:

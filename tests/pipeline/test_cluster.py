@@ -22,7 +22,7 @@ from tidegate.lake.generate import GeneratedLevel, GenerateSettings, generate
 from tidegate.pipeline import tables
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.serial, pytest.mark.long, pytest.mark.timeout(900)]
 DEADLINE = 120.0
 
 
@@ -134,8 +134,8 @@ def near(value: Any) -> Any:
 
 def submit_locally(lake: Path, folder: Path) -> Path:
     """A run of plain spark-submit in one process, with the package from an archive alone; where its findings are."""
-    from tidegate.pipeline import submit
     from tidegate.pipeline.session import package
+    from tidegate.pipeline.submit import PROGRAM
 
     archive = package(folder)
     bare = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
@@ -146,7 +146,7 @@ def submit_locally(lake: Path, folder: Path) -> Path:
             str(spark_home() / "bin" / "spark-submit"),
             *options,
             *("--py-files", str(archive)),
-            str(submit.__file__),
+            str(PROGRAM),
             *("--lake", str(lake), "--out", str(out), "--policy", str(folder / "policy")),
         ],
         env=bare,
@@ -155,7 +155,8 @@ def submit_locally(lake: Path, folder: Path) -> Path:
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    # What the program itself says goes to standard output there, whatever it is.
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     return out
 
 

@@ -94,7 +94,16 @@ def test_arrow_payloads_give_many_rows_each() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [b"", b"nonsense", ipc(pa.table({"a": [1]}))[:-30], ipc(pa.table({"a": ["text"]}))]
+    "wrong",
+    [
+        b"",
+        b"nonsense",
+        ipc(pa.table({"a": [1]}))[:-30],
+        ipc(pa.table({"a": ["text"]})),
+        ipc(pa.table([[1], [2]], names=["a", "a"])),
+        ipc(pa.table({"a": [1], "zz": [1]})).replace(b"zz", b"\xff\xff"),
+        ipc(pa.table({"a": [1], "z": ["text"]})).replace(b"text", b"\xff" * 4),
+    ],
 )
 def test_a_wrong_arrow_payload_is_kept_dropped_or_refused(wrong: bytes) -> None:
     schema = pa.schema([("a", pa.int64()), ("_corrupt_record", pa.binary())])
@@ -113,3 +122,11 @@ def test_a_schema_that_cannot_be_filled_is_refused() -> None:
         Decoder(JSON, "raw", "permissive")
     with pytest.raises(PayloadError, match="no column is left"):
         Decoder(pa.schema([("topic", pa.string())]), "json", "permissive")
+    with pytest.raises(PayloadError, match="column m is map<string, string>"):
+        Decoder(pa.schema([("m", pa.map_(pa.string(), pa.string()))]), "json", "permissive")
+
+
+def test_a_column_of_the_message_in_a_type_it_has_not_is_named() -> None:
+    decoder = Decoder(pa.schema([("topic", pa.int32()), ("a", pa.int64())]), "json", "permissive")
+    with pytest.raises(PayloadError, match="column topic of a message is string, not int32"):
+        rows(decoder, messages(b"{}"))

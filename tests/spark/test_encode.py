@@ -69,6 +69,17 @@ def test_rows_of_one_topic_share_arrow_messages() -> None:
         ({"topic": ["t"], "payload": [1]}, {}, "neither binary nor text"),
         ({"topic": pa.array([None], pa.string()), "payload": [b""]}, {}, "a row has no topic"),
         ({"topic": ["t"], "a": [1], "qos": [1]}, {"payload": "arrow"}, "one QoS"),
+        ({"topic": [7], "payload": [b""]}, {}, "column topic is int64, not STRING"),
+        ({"topic": [7], "n": [1]}, {"payload": "arrow"}, "column topic is int64, not STRING"),
+        ({"topic": ["t"], "payload": [b""], "qos": [1.0]}, {}, "column qos is double, not INT"),
+        ({"topic": ["t"], "payload": [b""], "retain": ["yes"]}, {}, "column retain is string"),
+        ({"topic": ["t"], "payload": [b""], "correlation_data": ["x"]}, {}, "correlation_data is string"),
+        ({"topic": ["t"], "payload": [b""], "user_properties": ["x"]}, {}, "user_properties is string"),
+        (
+            {"topic": ["t"], "payload": [b""], "user_properties": [[{"name": "a", "value": "b"}, None]]},
+            {},
+            "user_properties is null",
+        ),
         ({"topic": ["t"], "payload": [b""], "content_type": ["x"]}, {"mqttVersion": "3.1.1"}, "needs MQTT 5"),
     ],
 )

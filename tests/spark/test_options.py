@@ -1,6 +1,7 @@
 """Options are read, checked, and refused with a hint."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,20 @@ def test_a_wrong_address_says_what_is_right() -> None:
     with pytest.raises(OptionError) as caught:
         read_options({**SOURCE, "url": "http://x"}, "source")
     assert "mqtt://host:port" in caught.value.hint
+
+
+def test_a_client_identifier_is_for_the_source_only() -> None:
+    assert read_options({**SOURCE, "clientId": "me"}, "source").client_options().client_id == "me"
+    with pytest.raises(OptionError) as caught:
+        read_options({"url": "mqtt://localhost", "clientId": "me"}, "sink")
+    assert caught.value.message == "option clientId is for the source only"
+
+
+def test_a_password_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(OptionError, match="password is not text"):
+        read_options({**SOURCE, "passwordFile": str(path)}, "source").client_options()
 
 
 def test_options_and_errors_can_be_pickled() -> None:

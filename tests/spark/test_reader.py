@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
@@ -11,8 +12,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.spark.conftest import publish, wait_until
 from tidegate.spark.datasource import MqttDataSource
-from tidegate.spark.errors import OptionError, SpoolError
+from tidegate.spark.encode import Encoder
+from tidegate.spark.errors import OptionError, PayloadError, SourceError, SpoolError
+from tidegate.spark.options import read_options
 from tidegate.spark.segments import Spool
+from tidegate.spark.sink import publish_all
 from tidegate.spark.source import MqttStreamReader
 from tidegate.testing import BrokerThread
 
@@ -107,3 +111,19 @@ def test_a_wrong_option_is_refused_with_a_hint(
     with pytest.raises(OptionError, match=text) as caught:
         source.streamReader(source.schema())
     assert caught.value.hint
+
+
+def test_a_batch_from_nobody_names_the_address_and_a_hint() -> None:
+    source = MqttDataSource({"url": "mqtt://127.0.0.1:1", "topics": "t"})
+    reader = source.reader(source.schema())
+    with pytest.raises(SourceError, match=r"mqtt://127.0.0.1:1: ") as caught:
+        list(reader.read(reader.partitions()[0]))
+    assert caught.value.hint
+
+
+def test_a_row_that_cannot_be_published_is_explained_once(tidegate_broker: BrokerThread) -> None:
+    options = read_options({"url": f"127.0.0.1:{tidegate_broker.port}"}, "sink")
+    batch = pa.RecordBatch.from_pydict({"topic": pa.array([None], pa.string()), "payload": [b""]})
+    with pytest.raises(PayloadError) as caught:
+        publish_all(iter([batch]), Encoder(batch.schema.names, options), options)
+    assert str(caught.value).count("hint:") == 1

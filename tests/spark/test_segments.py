@@ -1,5 +1,6 @@
 """The spool's files: what is visible, what survives, what is deleted."""
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -127,3 +128,31 @@ def test_what_tasks_note_is_taken_once(spool: Spool) -> None:
     spool.note_done(Done(100, 40, 5, 9))
     assert spool.take_done() == [Done(100, 40, 5, 9)]
     assert spool.take_done() == []
+
+
+def test_a_spool_that_is_not_here_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(SpoolError, match="cannot be read") as caught:
+        Spool(tmp_path / "elsewhere").slices(0, 1)
+    assert "driver and executors share" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["committed", "identity.json"])
+def test_a_damaged_file_is_named(spool: Spool, name: str) -> None:
+    (spool.folder / name).write_text("{")
+    with pytest.raises(SpoolError, match=f"{name} cannot be read"):
+        spool.end() if name == "committed" else spool.read_json(name)
+
+
+def test_a_damaged_segment_is_named(spool: Spool) -> None:
+    segment = write(spool, 0, 5).finish()
+    path = spool.folder / segment.name
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(SpoolError, match="is damaged"):
+        list(spool.read(segment, 0, 5, chunk_rows=5))
+
+
+def test_a_commit_that_cannot_be_written_is_said_with_a_hint(spool: Spool) -> None:
+    (spool.folder / f".committed.{os.getpid()}").mkdir()
+    with pytest.raises(SpoolError, match="cannot be written to") as caught:
+        spool.commit(1)
+    assert caught.value.hint == "is the disk full?"

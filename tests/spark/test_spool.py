@@ -7,15 +7,16 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
 from tests.spark.conftest import DEADLINE, payloads_in, publish, wait_until
 from tidegate.broker.settings import Limits
-from tidegate.client import Client
+from tidegate.client import Client, Message
 from tidegate.spark.errors import SpoolError
 from tidegate.spark.options import read_options
-from tidegate.spark.segments import Done, Spool
-from tidegate.spark.spool import locked
+from tidegate.spark.segments import Done, SegmentWriter, Spool
+from tidegate.spark.spool import SpoolProcess, locked
 from tidegate.spark.supervise import SpoolSupervisor
 from tidegate.testing import BrokerThread
 
@@ -164,6 +165,39 @@ def test_retained_messages_come_once(tidegate_broker: BrokerThread, start: Start
 def test_nobody_there_is_an_error_with_the_address(start: Start) -> None:
     with pytest.raises(SpoolError, match=r"mqtt://127.0.0.1:1 was not reached within 0.5 s"):
         start(1, connectTimeout="0.5")
+
+
+def test_a_spool_that_cannot_be_used_is_an_error_with_a_hint(start: Start, spool: Spool) -> None:
+    (spool.folder / "spool.log").mkdir(parents=True)
+    with pytest.raises(SpoolError, match="cannot be used: Is a directory") as caught:
+        start(1)
+    assert caught.value.hint
+
+
+def test_a_process_that_ends_before_it_reads_is_said_so(
+    start: Start, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(SpoolError, match="ended with status 1"):
+        start(1, password="x" * 200_000)  # more than a pipe holds, so that writing fails for sure
+
+
+def test_half_a_batch_never_becomes_a_segment(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tear(self: SegmentWriter, batch: pa.RecordBatch) -> None:
+        self._file.write(batch.serialize().to_pybytes()[:100])
+        raise OSError(28, "No space left on device")
+
+    spool.create()
+    process = SpoolProcess(read_options({"url": "localhost", "topics": "t"}, "source"), spool)
+    monkeypatch.setattr(SpoolProcess, "_is_due", False)
+    process._write([Message(topic="t", payload=b"kept")], 0)
+    monkeypatch.setattr(SegmentWriter, "append", tear)
+    with pytest.raises(OSError, match="No space"):
+        process._write([Message(topic="t", payload=b"torn")], 0)
+    process._finish()
+    assert spool.segments() == []
+    assert spool.recover() == 1
+    assert payloads_in(spool) == [b"kept"]
 
 
 def test_a_spool_has_one_process(tidegate_broker: BrokerThread, start: Start, spool: Spool) -> None:

@@ -55,7 +55,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "accounts": frozenset({"mqtt", "broker.hooks", "broker.settings", "broker.connection", "broker.session"}),
     "settings": frozenset(
         {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}
-        | {"lake.settings", "policy.settings"}
+        | {"lake.settings", "mqtt.errors", "mqtt.topics", "policy.settings"}
     ),
     "node": EVERYTHING - {"pipeline", "spark", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),

@@ -41,8 +41,10 @@ def ls_command(place: Place, tables: OnlyTables = None) -> None:
     """One line a table: files, rows, bytes, hours, nodes, first and last row."""
     target, names = _open(place, tables)
     from tidegate.lake.catalog import scan, summaries
+    from tidegate.lake.upkeep import mark_replaced
 
     files = list(scan(target, names))
+    mark_replaced(target, files)
     found = summaries(files)
     typer.echo("table\tfiles\trows\tbytes\thours\tnodes\tfirst\tlast")
     for name, each in found.items():
@@ -52,6 +54,8 @@ def ls_command(place: Place, tables: OnlyTables = None) -> None:
             f"{name}\t{each.files}\t{each.rows}\t{each.size}\t{len(each.hours)}\t{len(each.nodes)}\t{first}\t{last}"
         )
     aside = sum(1 for each in files if not each.state.is_data)
+    if not found:
+        typer.echo("no file is complete yet: half a minute after its first row it is", err=True)
     if aside:
         typer.echo(f"{aside} files do not count; tidegate lake check {place} says why", err=True)
 
@@ -112,7 +116,9 @@ def prune_command(
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than", metavar="AGE", help="Delete hours that ended so long ago: 90m, 12h, 30d, 8w."
+            "--older-than",
+            metavar="AGE",
+            help="Delete hours that ended so long ago: 90m, 12h, 30d, 8w. Default: none, temporary files only.",
         ),
     ] = None,
     tables: OnlyTables = None,

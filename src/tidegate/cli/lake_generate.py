@@ -1,7 +1,7 @@
 """`tidegate lake generate`: a lake to play with."""
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same lake.")] = 1,
     hours: Annotated[int, typer.Option(min=1, max=10_000, help="Hours of traffic.")] = 24,
     start: Annotated[
-        str, typer.Option(metavar="TIME", help="First hour, UTC; a Monday by default.")
+        str, typer.Option(metavar="TIME", help="First hour, UTC unless it has a zone; a Monday by default.")
     ] = "2026-01-05T00:00",
     clients: Annotated[int, typer.Option(min=0, help="Publishers; 0: as fits the rows.")] = 0,
     topics: Annotated[int, typer.Option(min=0, help="Topics; 0: as fits the publishers.")] = 0,
@@ -49,7 +49,7 @@ def command(
         rows=rows,
         seed=seed,
         hours=hours,
-        start=begin if begin.tzinfo is not None else begin.replace(tzinfo=UTC),
+        start=begin,
         clients=clients,
         topics=topics,
         nodes=nodes,

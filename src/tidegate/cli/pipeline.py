@@ -74,9 +74,11 @@ def run_command(
         is_full=full,
         edges=tuple(Edge.parse(each) for each in edge or ()),
     )
-    from tidegate.pipeline.run import run
+    from tidegate.pipeline.run import require_publish, run
     from tidegate.pipeline.session import start
 
+    if not job or "hourly" in job:
+        require_publish(settings)
     spark = start(master, memory=memory)
     try:
         done = run(
@@ -122,6 +124,7 @@ def stream_command(
     from tidegate.pipeline.settings import PipelineSettings
 
     _require_pyspark()
+    from tidegate.pipeline.run import SPARK_ERRORS, failure
     from tidegate.pipeline.session import start
     from tidegate.pipeline.stream import PolicyStream, StreamSettings, has_lake
 
@@ -143,6 +146,8 @@ def stream_command(
             stream.wait_all()
         else:
             stream.wait()
+    except SPARK_ERRORS as error:
+        raise failure("the stream", error) from error
     finally:
         stream.stop()
         spark.stop()
@@ -166,11 +171,14 @@ def report_command(
     settings = PipelineSettings(lake=lake, out=out)
     _require_findings(settings)
     from tidegate.pipeline.jobs import report
+    from tidegate.pipeline.run import SPARK_ERRORS, failure
     from tidegate.pipeline.session import start
 
     spark = start(master, memory=memory)
     try:
         written = report.main(spark, settings, to)
+    except SPARK_ERRORS as error:
+        raise failure("the report", error) from error
     finally:
         spark.stop()
     for path in written:
@@ -186,7 +194,7 @@ def _moment(text: str) -> datetime | None:
         typer.echo(f"error: {text!r} is not a time", err=True)
         typer.echo("hint: as in 2026-01-05T00:00, UTC", err=True)
         raise typer.Exit(ExitStatus.USAGE) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _require_pyspark() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -13,6 +14,8 @@ from tidegate.client.session import Session
 from tidegate.flow.load_report import LOAD_PROPERTY, LOAD_TOPIC, NEGOTIATION, LoadReport
 from tidegate.mqtt.packets import Connack, Publish
 from tidegate.mqtt.properties import Property
+
+log = logging.getLogger(__name__)
 
 _PINGREQ: Final = b"\xc0\0"
 _TAKERS: Final = 100  # with more than this, and twice as many as before, those that ended are looked for
@@ -34,6 +37,7 @@ class LoadReports:
         self._is_connected = False
         self._carried = 0
         self._forget_above = _TAKERS
+        self._has_warned = False
         self.is_on = False
         self.sent = 0
         self.sent_bytes = (
@@ -50,6 +54,17 @@ class LoadReports:
         self._carrier = self._agreed(connack)
         self._is_connected = self._carrier is not Carrier.OFF
         self.is_on = self._is_connected and not self._options.manual
+        if (
+            not self._is_connected
+            and self._options.carrier not in (Carrier.AUTO, Carrier.OFF)
+            and not self._has_warned
+        ):
+            self._has_warned = True
+            hint = 'reports="publish" needs nothing of the connection; "auto" says nothing where it cannot report'
+            log.warning(
+                "load reports cannot be sent as asked for",
+                extra={"carrier": self._options.carrier, "hint": hint},
+            )
         receiver = self._session.receiver
         receiver.on_acknowledged = self._on_acknowledged if self.is_on else None
         receiver.next_report = self._for_puback if self.is_on and self._carrier is Carrier.PUBACK else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -66,16 +67,15 @@ class TableFiles:
 
     def add(self, data: pa.Table, now: float) -> None:
         """Rows with all columns but run, node and lost, which are filled in here."""
-        span = pc.min_max(data["ts"].cast(pa.int64()))
+        times = data["ts"].cast(pa.int64())
+        span = pc.min_max(times)
         first, last = span["min"].as_py() // HOUR_US, span["max"].as_py() // HOUR_US
         if first == last:
             self._add(data, first, now)
             return
-        hours = pc.divide(data["ts"].cast(pa.int64()), HOUR_US)
-        for hour in range(first, last + 1):
-            part = data.filter(pc.equal(hours, hour))
-            if part.num_rows:
-                self._add(part, hour, now)
+        hours = times.to_numpy() // HOUR_US
+        for hour in np.unique(hours).tolist():  # there may be years between two of them
+            self._add(data.filter(pa.array(hours == hour)), hour, now)
 
     def _add(self, data: pa.Table, hour: int, now: float) -> None:
         if hour != self._hour or (self._pending and data.schema != self._pending[0].schema):

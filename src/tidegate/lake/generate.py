@@ -24,10 +24,9 @@ from tidegate.lake.arrow import file_metadata, memory_schema, writer_options
 from tidegate.lake.errors import LakeError
 from tidegate.lake.generate_fleet import ANOMALIES, REGULARITY_NAMES, SITES, Fleet, make_fleet
 from tidegate.lake.generate_publish import Hour, Traffic
+from tidegate.lake.summing import BINS, bins_of
 from tidegate.lake.target import Target
 from tidegate.schema import (
-    BIN_EPSILON,
-    BINS_PER_OCTAVE,
     META_LEVEL,
     META_NODE,
     META_RUN,
@@ -55,7 +54,7 @@ class GeneratedLevel(StrEnum):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class GenerateSettings:
-    """0 stands for a number that fits the rows."""
+    """0 stands for a number that fits the rows. `start` becomes UTC; without a zone it is."""
 
     rows: int
     seed: int = 1
@@ -71,8 +70,15 @@ class GenerateSettings:
     def __post_init__(self) -> None:
         if self.rows < 1_000 or self.hours < 1 or self.nodes < 1:
             raise LakeError("", "a lake has at least 1000 rows, an hour and a node", "try --rows 100000")
-        if self.start.tzinfo is None or self.start.minute or self.start.second or self.start.microsecond:
-            raise LakeError("", "the start is a whole hour with its zone", "as in 2026-01-05T00:00Z")
+        try:
+            start = (
+                self.start.replace(tzinfo=UTC) if self.start.tzinfo is None else self.start.astimezone(UTC)
+            )
+        except OverflowError:
+            raise LakeError("", "the start is out of range", "as in 2026-01-05T00:00Z") from None
+        if start.minute or start.second or start.microsecond:
+            raise LakeError("", "the start is a whole hour in UTC", "as in 2026-01-05T00:00Z")
+        object.__setattr__(self, "start", start)
         if not 0.0 <= self.anomalies <= 0.5:
             raise LakeError("", "anomalies are a share of the clients, at most 0.5", "try --anomalies 0.02")
 
@@ -91,7 +97,7 @@ def generate(
 ) -> Generated:
     """Write a lake. Raises `LakeError` if there is one already. `progress` gets hours done and rows so far."""
     if any((lake / name).exists() for name in (*TABLES, LABELS)):
-        raise LakeError(str(lake), "there is a lake already", "name an empty folder, or remove this one")
+        raise LakeError(str(lake), "there is a lake already", "name another folder")
     rng = np.random.default_rng([settings.seed, 3])
     clients = settings.clients or int(np.clip(settings.rows // 2_500, 200, 1_000_000))
     topics = settings.topics or int(np.clip(clients // 10, 60, 20_000))
@@ -224,7 +230,7 @@ class _Writer:
         return {
             "ts": events.timestamps(start_us + np.arange(windows) * LOAD_WINDOW_US),
             "window_us": pa.array(np.full(windows, LOAD_WINDOW_US)),
-            "state": events.pick(state, ["LOW", "HIGH", "OVERLOAD"]),
+            "state": events.names(state, ["LOW", "HIGH", "OVERLOAD"]),
             "wait_us": pa.array((200 + 2_000 * busy**2).astype(np.int64)),
             "lag_us": pa.array((100 + 1_500 * busy).astype(np.int64)),
             "cpu_us": pa.array((received * 20).astype(np.int64)),
@@ -300,12 +306,9 @@ def _histograms(gap: Any, begins: Any, ends: Any) -> tuple[Any, Any, Any]:
     row = np.repeat(np.arange(len(begins)), ends - begins)
     known = gap >= 0
     row, gap = row[known], gap[known]
-    bins = np.where(gap < 1, 0, 1 + np.floor(np.log2(gap.clip(1)) * BINS_PER_OCTAVE + BIN_EPSILON)).astype(
-        np.int64
-    )
-    key, counts = np.unique(row * 4096 + bins, return_counts=True)
-    offsets = np.searchsorted(key // 4096, np.arange(len(begins) + 1)).astype(np.int32)
-    return key % 4096, counts.astype(np.int64), offsets
+    key, counts = np.unique(row * BINS + bins_of(gap), return_counts=True)
+    offsets = np.searchsorted(key // BINS, np.arange(len(begins) + 1)).astype(np.int32)
+    return key % BINS, counts.astype(np.int64), offsets
 
 
 def _write_labels(

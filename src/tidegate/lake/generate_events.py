@@ -39,10 +39,6 @@ def names(index: NDArray[Any], dictionary: list[str]) -> pa.Array:
     return found.dictionary_decode()
 
 
-def pick(index: NDArray[Any], values: list[str]) -> pa.Array:
-    return names(index, values)
-
-
 class Store:
     """Gateways on a grid and electronic labels on shelves; some labels are carried elsewhere, some gateways die."""
 
@@ -161,7 +157,7 @@ def calls(store: Store, hour_of_day: int, start_us: int, rows: int, rng: Random)
         "request_id": pa.array([f"{start_us // HOUR_US:x}-{n:08x}" for n in range(rows)]),
         "mac": names(device[order], store.macs),
         "gw": names(gateway[order], store.gateways),
-        "outcome": pick(outcome[order], ["ack", "nack", "timeout", "misrouted"]),
+        "outcome": names(outcome[order], ["ack", "nack", "timeout", "misrouted"]),
         "attempt": pa.array(np.ones(rows, np.int32)),
     }
     columns["task_id"] = columns["request_id"]

@@ -7,6 +7,7 @@ import os
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -45,7 +46,8 @@ class Recorder:
         self._queue: SimpleQueue[Runs | Rows | None] = SimpleQueue()
         self._summing = Summing(settings.level)
         self._files: dict[str, TableFiles] = {}
-        self._refused = 0
+        self._refused: Counter[str] = Counter()  # by table, not yet told to its files
+        self._refused_lock = threading.Lock()
         self.broken = 0  # batches that could not be understood
         self._thread = threading.Thread(target=self._work, name="tidegate-recorder", daemon=True)
         self._thread.start()
@@ -94,8 +96,19 @@ class Recorder:
         is_taken = True
         for columns, values in by_columns.items():
             batch = Rows(clock=0.0, shape=Shape(table, columns), rows=values)
-            is_taken = self.offer(batch) and is_taken
+            if not self.offer(batch):
+                is_taken = False
+                self._refuse(batch)
         return is_taken
+
+    def _refuse(self, batch: Rows) -> None:
+        table, columns = batch.shape.table, batch.shape.columns
+        count = len(batch.rows)
+        if table == "publish" and "count" in columns:  # its losses are counted in messages
+            at = 1 + columns.index("count")
+            count = sum(row[at] or 0 for row in batch.rows)
+        with self._refused_lock:
+            self._refused[table] += count
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Complete the files; what is not written by then is lost with the process."""
@@ -123,12 +136,19 @@ class Recorder:
                 batch = None
             else:
                 is_open = batch is not None
+            self._lose_refused()
             if batch is not None:
                 self._take(batch)
             now = time.monotonic()
             for each in self._files.values():
                 if each.due() <= now or not is_open:
                     each.roll(now)
+
+    def _lose_refused(self) -> None:
+        with self._refused_lock:
+            refused, self._refused = self._refused, Counter()
+        for table, count in refused.items():
+            self._table(table).lose(count)
 
     def _take(self, batch: Runs | Rows) -> None:
         try:

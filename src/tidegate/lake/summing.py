@@ -239,8 +239,9 @@ class Summing:
         key_of: list[int] = []
         for key in np.flatnonzero(counts).tolist():
             route = self._routes[key // 3]
-            if len(clients) + len(route.targets) > MAX_DELIVERIES:
-                self.lost_deliveries += len(route.targets)
+            recipients = len(route.targets) + len(route.shared)
+            if len(clients) + recipients > MAX_DELIVERIES:
+                self.lost_deliveries += recipients
                 continue
             clients += [target.session.client_id for target in route.targets]
             groups += [None] * len(route.targets)

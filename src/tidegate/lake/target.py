@@ -7,6 +7,7 @@ and renamed; object stores show an upload when it is complete, so there it has i
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Self
@@ -84,7 +85,9 @@ class PendingFile:
         self._target = target
         self.relative = relative
         path = PurePosixPath(relative)
-        self._written = str(path.with_name(f"{TEMPORARY}{path.name}.tmp")) if is_renamed else relative
+        # Nobody else writes under this name, even if it is for the same file.
+        hidden = f"{TEMPORARY}{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        self._written = str(path.with_name(hidden)) if is_renamed else relative
         folder = target.path(str(path.parent))
         target.filesystem.create_dir(folder, recursive=True)
         self.stream: IO[bytes] | Any

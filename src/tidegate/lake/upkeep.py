@@ -22,9 +22,8 @@ from tidegate.lake.arrow import arrow_schema, file_metadata, writer_options
 from tidegate.lake.catalog import LakeFile, State, mark_duplicates, scan
 from tidegate.lake.errors import LakeError
 from tidegate.lake.target import Target
-from tidegate.schema import META_LEVEL, META_NODE, PARQUET, TABLES, TEMPORARY
+from tidegate.schema import META_LEVEL, META_NODE, META_REPLACES, PARQUET, TABLES, TEMPORARY, replaced_names
 
-META_REPLACES = b"tidegate.replaces"
 SETTLED = timedelta(minutes=5)  # an hour that ended so long ago gets no more files
 STALE = timedelta(hours=1)  # a temporary file that nobody wrote to for so long was left behind
 FAILURES = (OSError, pa.ArrowException)
@@ -101,7 +100,7 @@ def _merge(target: Target, table: str, group: list[LakeFile]) -> tuple[int, int]
                 file_metadata(known)
                 | {
                     META_NODE: group[0].node.encode(),
-                    META_LEVEL: group[0].level.encode(),
+                    META_LEVEL: _level(group).encode(),
                     META_REPLACES: json.dumps(names).encode(),
                 }
             )
@@ -115,6 +114,12 @@ def _merge(target: Target, table: str, group: list[LakeFile]) -> tuple[int, int]
     for each in group:
         _hide_and_delete(target, each.path)
     return size, rows
+
+
+def _level(group: list[LakeFile]) -> str:
+    """What all of them are of; empty, which readers take for either, if they differ."""
+    levels = {each.level for each in group}
+    return levels.pop() if len(levels) == 1 else ""
 
 
 def _copy(target: Target, each: LakeFile, schema: pa.Schema, writer: pq.ParquetWriter) -> int:
@@ -138,10 +143,9 @@ def replaced(target: Target, path: str) -> list[str]:
     """Names that a compacted file stands for; none for any other file."""
     try:
         with target.filesystem.open_input_file(target.path(path)) as file:
-            told = (pq.read_metadata(file).metadata or {}).get(META_REPLACES)
+            return replaced_names(pq.read_metadata(file).metadata)
     except FAILURES:
         return []
-    return [str(name) for name in json.loads(told)] if told else []
 
 
 def mark_replaced(target: Target, files: Iterable[LakeFile]) -> None:
@@ -206,5 +210,7 @@ def _hide_and_delete(target: Target, path: str) -> None:
     try:
         target.move(path, hidden)
         target.delete(hidden)
+    except FileNotFoundError:
+        pass  # another compaction was faster
     except FAILURES as error:
         raise LakeError(path, f"cannot be removed: {error}", "run compact again") from error

@@ -28,6 +28,7 @@ from tidegate.schema import (
     Table,
     Type,
     partition_start,
+    replaced_names,
 )
 
 THREADS: Final = 8
@@ -58,6 +59,7 @@ class LakeFile:
     fingerprint: str
     level: str = ""  # full or summary; empty: both may be in it
     is_displaced: bool = False
+    replaces: frozenset[str] = frozenset()  # names of files of its folder that it was compacted from
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -152,19 +154,27 @@ def take_inventory(
     with ThreadPoolExecutor(THREADS) as pool:
         checked = list(pool.map(lambda each: _check(filesystem, root, table, *each), listed))
     seen: dict[str, str] = {}
+    # A compaction that is under way, or was cut off, leaves both a file and those that it stands for.
+    replaced = {
+        f"{file.path.rpartition('/')[0]}/{name}": file.path[len(root) + 1 :]
+        for file, _ in checked
+        if file is not None
+        for name in file.replaces
+    }
     for file, issues in checked:
         found.issues.extend(issues)
         if file is None:
             continue
         inside = file.path[len(root) + 1 :]
-        if file.fingerprint in seen:
+        original = replaced.get(file.path) or seen.get(file.fingerprint)
+        if original is not None:
             found.issues.append(
                 Issue(
                     kind="duplicate",
                     table=table.name,
                     subject=inside,
                     count=file.rows,
-                    detail=f"a copy of {seen[file.fingerprint]}: passed over",
+                    detail=f"all of it is in {original}: passed over",
                 )
             )
             continue
@@ -236,6 +246,7 @@ def _check(
         fingerprint=fingerprint,
         level=level if level in ("full", "summary") else "",
         is_displaced=is_displaced,
+        replaces=frozenset(replaced_names(known)),
     )
     return file, issues
 

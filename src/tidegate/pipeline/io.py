@@ -44,7 +44,7 @@ def read_raw(spark: SparkSession, lake: str, inventory: Inventory) -> DataFrame:
 
 
 def _address(path: str, scheme: str) -> str:
-    return path if not scheme else f"{scheme}{path}" if scheme != "file://" else f"file://{path}"
+    return f"{scheme}{path}"
 
 
 def partition_fields(table: Table) -> tuple[Any, ...]:
@@ -97,9 +97,9 @@ def _within(
     return frame
 
 
-def moment(name: str = "hour") -> Any:
-    """Beginning of the hour of a partition, as a timestamp column."""
-    return F.expr(f"timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + {name} * 3600)")
+def moment(name: str = "hour", hours: int = 1) -> Any:
+    """Beginning of the hour of a partition, or of its part of so many hours, as a timestamp column."""
+    return F.expr(f"timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + {name} * {hours * 3600})")
 
 
 def plain(frame: DataFrame) -> DataFrame:

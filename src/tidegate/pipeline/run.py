@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidegate import schema
 from tidegate.pipeline import io
-from tidegate.pipeline.errors import NothingToRead, PipelineError, UnknownJob
-from tidegate.pipeline.inventory import Issue
+from tidegate.pipeline.errors import NothingToRead, PipelineError, UnknownJob, told
+from tidegate.pipeline.inventory import Issue, take_inventory
 from tidegate.pipeline.jobs import (
     baselines,
     control,
@@ -32,6 +33,7 @@ from tidegate.pipeline.jobs import (
 from tidegate.pipeline.settings import PipelineSettings
 
 Job = Callable[[SparkSession, PipelineSettings], object]
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)  # the second: what Spark has no name for
 JOBS: Final[Mapping[str, Job]] = {
     "hourly": hourly.main,
     "baselines": baselines.main,
@@ -76,13 +78,16 @@ def run(
     for name in chosen:
         if name not in JOBS:
             raise UnknownJob(name, list(JOBS))
+    writes_policy = has_policy and not jobs
+    if writes_policy:
+        _ = settings.policy_folder  # raises now rather than after all jobs
     io.use_utc(spark)
     done = Ran()
     started = time.monotonic()
 
     def work(name: str) -> None:
         began = time.monotonic()
-        result = _attempt(spark, settings, name, done.issues)
+        result = attempt(spark, settings, name, done.issues)
         if name == "hourly" and isinstance(result, list):
             done.issues = result
             _require_publish(spark, settings)
@@ -97,7 +102,7 @@ def run(
         with ThreadPoolExecutor(AT_ONCE, "tidegate-job") as pool:
             for ended in [pool.submit(work, name) for name in wave if name in chosen]:
                 ended.result()
-    if has_policy and not jobs:
+    if writes_policy:
         began = time.monotonic()
         done.version = write_policy(spark, settings)
         finish("policy", began)
@@ -105,7 +110,7 @@ def run(
     return done
 
 
-def _attempt(spark: SparkSession, settings: PipelineSettings, name: str, issues: list[Issue]) -> object:
+def attempt(spark: SparkSession, settings: PipelineSettings, name: str, issues: list[Issue]) -> object:
     """A lake is written, compacted and pruned while it is read: a file that went away is looked for once more."""
     for is_last in (False, True):
         try:
@@ -113,22 +118,35 @@ def _attempt(spark: SparkSession, settings: PipelineSettings, name: str, issues:
                 quality.main(spark, settings, issues)
                 return None
             return JOBS[name](spark, settings)
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             text = str(error)
             if not is_last and (
                 "FILE_NOT_EXIST" in text or "does not exist" in text or "FileNotFound" in text
             ):
                 continue
-            first = (text.strip().splitlines() or ["unknown"])[0]
-            raise PipelineError(
-                f"job {name} failed: {first[:300]}", "tidegate pipeline report shows the data quality"
-            ) from error
+            raise failure(f"job {name}", error) from error
     return None
+
+
+def failure(what: str, error: Exception) -> PipelineError:
+    """What Spark says of itself, in one line."""
+    return PipelineError(f"{what} failed: {told(error)}", "tidegate pipeline report shows the data quality")
 
 
 def _require_publish(spark: SparkSession, settings: PipelineSettings) -> None:
     if io.read_aggregate(spark, settings, "nodes").isEmpty():
-        raise NothingToRead(settings.lake, "publish")
+        raise _nothing(settings)
+
+
+def require_publish(settings: PipelineSettings) -> None:
+    """Raises `PipelineError` if there is no lake or nothing in it: better said before Spark starts."""
+    if not take_inventory(settings.lake, schema.PUBLISH, settings.since, settings.until).files:
+        raise _nothing(settings)
+
+
+def _nothing(settings: PipelineSettings) -> NothingToRead:
+    is_bounded = settings.since is not None or settings.until is not None
+    return NothingToRead(settings.lake, schema.PUBLISH.name, is_bounded=is_bounded)
 
 
 def write_policy(spark: SparkSession, settings: PipelineSettings) -> str:
@@ -140,7 +158,7 @@ def write_policy(spark: SparkSession, settings: PipelineSettings) -> str:
     )
     span = nodes.agg(F.min("h").alias("low"), F.max("h").alias("high")).first()
     if span is None or span.low is None:
-        raise NothingToRead(settings.lake, "publish")
+        raise _nothing(settings)
     found = {
         name: io.read_finding(spark, settings, table).toArrow()
         for name, table in schema.POLICY_TABLES.items()

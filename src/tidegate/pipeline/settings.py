@@ -12,6 +12,14 @@ OUT: Final = "_pipeline"  # below the lake unless told otherwise; readers of the
 POLICY: Final = "_policy"
 
 
+def local_folder(place: str, option: str) -> str:
+    """A folder of this machine, also if it is written as `file://`. Raises `PipelineError`."""
+    path = place.removeprefix("file://")
+    if "://" in path:
+        raise PipelineError(f"{place} is not a folder of this machine", f"name one with {option} DIR")
+    return path
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Edge:
     """Capacity of an edge for the placement: bits per second towards subscribers, messages per second matched."""
@@ -64,7 +72,7 @@ class PipelineSettings:
 
     @property
     def policy_folder(self) -> str:
-        return self.policy or f"{self.lake.rstrip('/')}/{POLICY}"
+        return local_folder(self.policy or f"{self.lake.rstrip('/')}/{POLICY}", "--policy")
 
     def __post_init__(self) -> None:
         if self.gap_hours < 1 or 24 % self.gap_hours:

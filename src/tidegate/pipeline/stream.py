@@ -25,11 +25,12 @@ from pyspark.sql import functions as F
 from tidegate import schema
 from tidegate.pipeline import io, tables
 from tidegate.pipeline.inventory import open_filesystem
-from tidegate.pipeline.jobs import hourly, members
-from tidegate.pipeline.run import write_policy
+from tidegate.pipeline.jobs import members
+from tidegate.pipeline.jobs.baselines import find_changes
+from tidegate.pipeline.run import attempt, write_policy
 from tidegate.pipeline.settings import PipelineSettings
 from tidegate.pipeline.stream_state import live_changes, live_routes
-from tidegate.pipeline.transforms import baselines, changes
+from tidegate.pipeline.transforms import baselines
 from tidegate.pipeline.types import HOUR_PARTITION, spark_schema
 from tidegate.schema import Table
 
@@ -157,7 +158,7 @@ class PolicyStream:
         width = timedelta(hours=pipeline.gap_hours)
         # Whole parts, for their histograms of gaps are computed from all of their hours.
         since, until = _floor(min(hours), width), _floor(max(hours), width) + width
-        hourly.main(self._spark, replace(pipeline, since=since, until=until))
+        attempt(self._spark, replace(pipeline, since=since, until=until), "hourly", [])
         self._learn()
         version = write_policy(self._spark, pipeline)
         self._on_policy(version, time.monotonic() - began)
@@ -167,12 +168,17 @@ class PolicyStream:
         pipeline = self._settings.pipeline
         clients = io.read_aggregate(self._spark, pipeline, "clients")
         gaps = io.read_aggregate(self._spark, pipeline, "gaps")
-        io.write_finding(changes.changes(clients, pipeline.change_ratio), pipeline, tables.CHANGES)
-        slow = io.read_finding(self._spark, pipeline, tables.CHANGES).select("client_id", "changed_at")
+        slow = find_changes(self._spark, pipeline, clients)
         live = io.read_finding(self._spark, pipeline, LIVE_CHANGES).where("NOT is_over")
-        both = slow.unionByName(live.select("client_id", "changed_at"))
-        known = both.groupBy("client_id").agg(F.min("changed_at").alias("changed_at"))
-        found = baselines.baselines(clients, gaps, known, pipeline.limit_factor)
+        names = ("client_id", "changed_at", "ended_at")
+        both = slow.select(*names).unionByName(live.select(*names))
+        is_open = F.col("ended_at").isNull()
+        # One that is not over goes before one that is.
+        known = both.groupBy("client_id").agg(
+            F.coalesce(F.min(F.when(is_open, F.col("changed_at"))), F.min("changed_at")).alias("changed_at"),
+            F.when(~F.max(is_open), F.max("ended_at")).alias("ended_at"),
+        )
+        found = baselines.baselines(clients, gaps, known, pipeline.limit_factor, pipeline.gap_hours)
         io.write_finding(found, pipeline, schema.BASELINES)
         members.main(self._spark, pipeline)
 
@@ -180,6 +186,7 @@ class PolicyStream:
         self._upsert(rows, batch, schema.ROUTES, "mac", "heard_at")
 
     def _on_changes(self, rows: DataFrame, batch: int) -> None:
+        rows = rows.withColumn("ended_at", F.lit(None).cast("timestamp"))
         self._upsert(rows, batch, LIVE_CHANGES, "client_id", "changed_at", "is_over")
 
     def _upsert(self, rows: DataFrame, batch: int, table: Table, key: str, *order: str) -> None:

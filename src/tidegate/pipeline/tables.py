@@ -250,6 +250,7 @@ CHANGES: Final = Table(
         Column("after", _F, "", True),
         Column("score", _F, "how sure; from 1 on it is a change", True),
         Column("is_over", _B, "it behaves again as before", True),
+        Column("ended_at", _T, "of one that is over: end of the last hour that is different"),
     ),
     key=("client_id",),
 )

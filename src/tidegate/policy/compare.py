@@ -27,13 +27,16 @@ def compare(
     changed = joined.append_column("_ratio", ratio).filter(is_changed).sort_by([("_ratio", "descending")])
     order = [(name, "ascending") for name in key]
     return {
-        "new": [(*_key(row, key), f"{row[f'{value}_new']:.6g}") for row in came.sort_by(order).to_pylist()],
-        "gone": [(*_key(row, key), f"{row[value]:.6g}") for row in went.sort_by(order).to_pylist()],
+        "new": [(*_key(row, key), _shown(row[f"{value}_new"])) for row in came.sort_by(order).to_pylist()],
+        "gone": [(*_key(row, key), _shown(row[value])) for row in went.sort_by(order).to_pylist()],
         "changed": [
-            (*_key(row, key), f"{row[value]:.6g}", f"{row[f'{value}_new']:.6g}")
-            for row in changed.to_pylist()
+            (*_key(row, key), _shown(row[value]), _shown(row[f"{value}_new"])) for row in changed.to_pylist()
         ],
     }
+
+
+def _shown(number: float | None) -> str:
+    return "-" if number is None else f"{number:.6g}"
 
 
 def _key(row: dict[str, object], key: list[str]) -> tuple[str, ...]:

@@ -2,14 +2,16 @@
 
 A snapshot is written into a folder whose name begins with `_`, synced, and renamed; it never changes afterwards. Which
 one is current is one line in `CURRENT`, replaced by one rename. `HISTORY` has the versions that were current before,
-so that there is a way back.
+so that there is a way back. When it is full, snapshots that are older than all of it are removed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 HISTORY = "HISTORY"
 HISTORY_LINES = 100
 BLOCK = 1 << 20
+# Only these sort by age; others are names that somebody chose.
+_TIMED = re.compile(r"\d{8}T\d{6}[0-9A-Za-z.-]*")
 
 
 class PolicyStore:
@@ -60,11 +64,14 @@ class PolicyStore:
         """Complete snapshots, oldest name first."""
         if not self.folder.is_dir():
             return []
-        return sorted(
-            path.name
-            for path in self.folder.iterdir()
-            if POLICY_VERSION_PATTERN.fullmatch(path.name) and (path / POLICY_MANIFEST).is_file()
-        )
+        try:
+            return sorted(
+                path.name
+                for path in self.folder.iterdir()
+                if POLICY_VERSION_PATTERN.fullmatch(path.name) and (path / POLICY_MANIFEST).is_file()
+            )
+        except OSError as error:
+            raise PolicyError(str(self.folder), f"cannot be read: {error.strerror or error}") from error
 
     def manifest(self, version: str) -> Manifest:
         """Raises PolicyError if there is no such snapshot or its manifest makes no sense."""
@@ -110,7 +117,8 @@ class PolicyStore:
 
         path = self.path(version, table)
         try:
-            data = pq.ParquetFile(path).read(use_threads=False)
+            with pq.ParquetFile(path) as file:
+                data = file.read(use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise PolicyError(version, f"table {table} is not Parquet: {error}") from error
         return conform(data, arrow_schema(POLICY_TABLES[table]), f"{version}, table {table}")
@@ -176,13 +184,16 @@ class PolicyStore:
     def activate(self, version: str) -> Manifest:
         """Make a snapshot current, after reading all of it; nodes that watch take it within seconds."""
         manifest = self.verify(version)
-        before = self.current()
+        before = self._sound_current()
         if before != version:
             history = self.history()
-            self._replace(
-                HISTORY, "".join(f"{v}\n" for v in [*history, *([before] if before else [])][-HISTORY_LINES:])
-            )
+            if before is not None and history[-1:] != [before]:  # it is there if a change was interrupted
+                history.append(before)
+            history = history[-HISTORY_LINES:]
+            self._replace(HISTORY, "".join(f"{each}\n" for each in history))
             self._replace(POLICY_POINTER, f"{version}\n")
+            if len(history) == HISTORY_LINES:
+                self._remove_older(history, version)
         return manifest
 
     def history(self) -> list[str]:
@@ -195,17 +206,50 @@ class PolicyStore:
 
     def rollback(self) -> Manifest:
         """Make current what was current before; once more goes back further."""
-        history = self.history()
+        history, current = self.history(), self._sound_current()
         while history:
             version = history.pop()
+            if version == current:
+                continue  # a change was interrupted between its two files
             try:
                 manifest = self.verify(version)
             except PolicyError:
                 continue  # deleted, or damaged: further back
-            self._replace(HISTORY, "".join(f"{each}\n" for each in history))
+            # In this order a crash in between leaves the current one in the history, where it is passed over.
             self._replace(POLICY_POINTER, f"{version}\n")
+            self._replace(HISTORY, "".join(f"{each}\n" for each in history))
             return manifest
-        raise PolicyError(str(self.folder), "there is nothing to go back to", "tidegate policy apply VERSION")
+        raise PolicyError(
+            str(self.folder), "there is nothing to go back to", "tidegate policy apply DIR VERSION"
+        )
+
+    def _sound_current(self) -> str | None:
+        """The current version; None also if the pointer makes no sense, for it is about to be replaced."""
+        try:
+            return self.current()
+        except PolicyError:
+            return None
+
+    def _remove_older(self, history: list[str], current: str) -> None:
+        """Remove snapshots and unfinished drafts that are older than all of the history. What cannot be removed stays.
+
+        Nodes have a snapshot in memory; one that is just reading it finds a fault, and keeps what it has.
+        """
+        timed = [version for version in history if _TIMED.fullmatch(version)]
+        if not timed:
+            return
+        oldest = min(timed)
+        found: list[Path] = []
+        with contextlib.suppress(OSError):
+            found = list(self.folder.iterdir())
+        for path in found:
+            name = path.name.removeprefix(TEMPORARY)
+            if not _TIMED.fullmatch(name) or name >= oldest or name == current or path.is_symlink():
+                continue
+            # First the manifest: a snapshot that is half removed is none. The next activation removes the rest.
+            with contextlib.suppress(OSError):
+                (path / POLICY_MANIFEST).unlink(missing_ok=True)
+                shutil.rmtree(path)
 
     def _replace(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -216,6 +260,8 @@ class PolicyStore:
             draft.replace(path)
             _sync(self.folder)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
             raise PolicyError(str(path), f"cannot be written: {error.strerror or error}") from error
 
 
@@ -257,9 +303,12 @@ def _manifest(version: str, found: Any) -> Manifest:
             "/" in e.path or e.path.startswith(".") for e in tables.values()
         ):
             raise PolicyError(version, "its manifest is that of another snapshot")
+        created = datetime.fromisoformat(found["created"])
+        if created.tzinfo is None:
+            raise PolicyError(version, f"its manifest says {created} and no time zone", "write it in UTC")
         return Manifest(
             version=version,
-            created=datetime.fromisoformat(found["created"]).isoformat(),
+            created=created.isoformat(),
             input_from=str(found["input_from"]),
             input_to=str(found["input_to"]),
             tables=tables,

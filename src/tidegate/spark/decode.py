@@ -42,6 +42,19 @@ class Decoder:
                 "no column is left for what the payload says",
                 hint='name some in .schema(…), or use payload "raw"',
             )
+        if payload == "json":
+            self._check_json()
+
+    def _check_json(self) -> None:
+        """Types that no JSON becomes are refused at once, not by the first message."""
+        for field in self._fields:
+            try:
+                _read_json(b"{}\n", pa.schema([field]))
+            except pa.ArrowNotImplementedError:
+                raise PayloadError(
+                    f"column {field.name} is {field.type}, which is not read from JSON",
+                    hint="use STRUCT or ARRAY, or payload raw and from_json in the query",
+                ) from None
 
     def decode(self, batch: pa.RecordBatch, seq: int) -> Iterator[pa.RecordBatch]:
         """`batch` has the columns of a segment; its first row is number `seq`."""
@@ -69,7 +82,7 @@ class Decoder:
                 array = batch.column(field.name)
             else:
                 array = pa.nulls(batch.num_rows, field.type)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
+            arrays.append(array if array.type == field.type else _cast(array, field))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _decode_json(self, batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -89,15 +102,8 @@ class Decoder:
         lines = [payload.replace(b"\n", b" ").replace(b"\r", b" ") for payload in payloads[start:end]]
         if all(lines):
             text = b"\n".join(lines) + b"\n"
-            schema = pa.schema(self._fields)
             try:
-                table = pa_json.read_json(
-                    pa.BufferReader(text),
-                    read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
-                    parse_options=pa_json.ParseOptions(
-                        explicit_schema=schema, unexpected_field_behavior="ignore"
-                    ),
-                )
+                table = _read_json(text, pa.schema(self._fields))
             except pa.ArrowInvalid:
                 table = None
             # A line gives a row or an error, or more rows than one: then the numbers differ.
@@ -117,12 +123,13 @@ class Decoder:
             try:
                 with pa.ipc.open_stream(payload) as stream:
                     table = stream.read_all()
+                table.validate(full=True)  # anybody may have sent it
                 columns = {
                     field.name: _one(table.column(field.name).cast(field.type))
                     for field in self._fields
                     if field.name in table.column_names
                 }
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
+            except (pa.ArrowException, KeyError, ValueError, OSError):  # two columns of a name; no UTF-8
                 if self._is_kept(one, payload):
                     yield self._columns(one, number, self._corrupt(payload))
                 continue
@@ -148,6 +155,24 @@ class Decoder:
             is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
             found[CORRUPT] = pa.array([payload.decode(errors="replace") if is_text else payload], kind)
         return found
+
+
+def _read_json(text: bytes, schema: pa.Schema) -> pa.Table:
+    return pa_json.read_json(
+        pa.BufferReader(text),
+        read_options=pa_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return array.cast(field.type)
+    except pa.ArrowException as error:
+        raise PayloadError(
+            f"column {field.name} of a message is {array.type}, not {field.type}: {error}",
+            hint="give it its own type in the schema, and cast it in the query",
+        ) from None
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -6,7 +6,7 @@ import base64
 import datetime
 import decimal
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,37 @@ FIELDS = ("content_type", "response_topic", "correlation_data", "user_properties
 """Columns that become properties of the message (MQTT 5)."""
 RESERVED = ("topic", "qos", "retain", *FIELDS)
 PAYLOAD_NAMES = ("payload", "value")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_pairs(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    pair = kind.value_type
+    return (
+        pa.types.is_struct(pair)
+        and pair.num_fields == 2
+        and all(_is_text(pair.field(each).type) for each in range(2))
+    )
+
+
+_TYPES: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "topic": ("STRING", _is_text),
+    "qos": ("INT", pa.types.is_integer),
+    "retain": ("BOOLEAN", pa.types.is_boolean),
+    "content_type": ("STRING", _is_text),
+    "response_topic": ("STRING", _is_text),
+    "correlation_data": ("BINARY", _is_bytes),
+    "user_properties": ("ARRAY<STRUCT<name STRING, value STRING>>", _is_pairs),
+    "message_expiry_interval": ("INT", pa.types.is_integer),
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +103,7 @@ class Encoder:
         """The messages of some rows, in their order; with `arrow`, in their order for each topic."""
         if not batch.num_rows:
             return
+        _check_types(batch.schema)
         if self._options.payload == "arrow":
             yield from self._encode_arrow(batch)
             return
@@ -86,7 +118,7 @@ class Encoder:
                 if column[row] is not None
             }
             if "user_properties" in given:
-                given["user_properties"] = tuple(tuple(pair.values()) for pair in given["user_properties"])
+                given["user_properties"] = tuple(_pair(each) for each in given["user_properties"])
             yield Outgoing(
                 topic=self._checked(topics[row]),
                 payload=payload,
@@ -144,6 +176,24 @@ class Encoder:
         if topic is None:
             raise PayloadError("a row has no topic", hint='fill column "topic", or set option "topic"')
         return topic
+
+
+def _check_types(schema: pa.Schema) -> None:
+    """Columns with a meaning have the type for it; one of nulls alone says nothing."""
+    for name, (wanted, is_right) in _TYPES.items():
+        if name in schema.names:
+            kind = schema.field(name).type
+            if not (is_right(kind) or pa.types.is_null(kind)):
+                raise PayloadError(f"column {name} is {kind}, not {wanted}", hint="cast, rename or drop it")
+
+
+def _pair(pair: dict[str, str | None] | None) -> tuple[str, str]:
+    name, value = (pair or {"name": None, "value": None}).values()
+    if name is None or value is None:
+        raise PayloadError(
+            "a name or a value in column user_properties is null", hint="filter such pairs, or coalesce them"
+        )
+    return name, value
 
 
 def _plain(value: object) -> Any:

@@ -30,5 +30,9 @@ class PayloadError(SparkMqttError):
     """A payload is not what the options say, and `mode` is FAILFAST; or no column holds one."""
 
 
+class SourceError(SparkMqttError):
+    """A batch could not be read: the broker is away, or refused."""
+
+
 class SinkError(SparkMqttError):
     """A message could not be published, so the task must not commit."""

@@ -134,10 +134,10 @@ class MqttOptions:
     mqtt_version: int = _option("mqttVersion", _version, 5)
     keep_alive: int = _option("keepAlive", _number(0, 65_535, int), 60)
     connect_timeout: float = _option("connectTimeout", _number(0.1, 3600, float), 30.0)
-    client_id: str = _option("clientId", _text, "")
     qos: int = _option("qos", _number(0, 2, int), 1)
     payload: str = _option("payload", _one_of(*PAYLOADS), "raw")
 
+    client_id: str = _option("clientId", _text, "", who="source")  # tasks of a sink run side by side
     topics: tuple[str, ...] = _option("topics", _filters, (), who="source")
     group: str | None = _option("group", _text, who="source")
     spool: str | None = _option("spool", _text, who="source")
@@ -180,7 +180,14 @@ class MqttOptions:
             try:
                 password = Path(self.password_file).read_text(encoding="utf-8").removesuffix("\n")
             except OSError as error:
-                raise OptionError(f"passwordFile {self.password_file}: {error.strerror}") from None
+                raise OptionError(
+                    f"passwordFile {self.password_file}: {error.strerror}",
+                    hint="it is read where the code runs, on executors too",
+                ) from None
+            except UnicodeDecodeError:
+                raise OptionError(
+                    f"passwordFile {self.password_file} is not text", hint="a password in UTF-8, on one line"
+                ) from None
         endpoint = self.endpoint
         context = None
         if endpoint.tls:

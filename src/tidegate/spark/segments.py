@@ -43,6 +43,8 @@ SCHEMA = pa.schema(
 )
 """Columns of a segment; the number of a row is its place."""
 
+_SHARED = "the spool must be a folder that driver and executors share, as the checkpoint's is"
+_TOGETHER = "the spool and the checkpoint of a query belong together: keep both, or begin with both anew"
 _NAME = re.compile(r"(\d{20})-(\d+)\.arrow")
 _OPEN = re.compile(r"_open-(\d{20})\.arrow")
 _DONE = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)")
@@ -91,7 +93,12 @@ class Spool:
 
     def segments(self) -> list[Segment]:
         """Those that are complete, in order."""
-        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        try:
+            found = [_NAME.fullmatch(path.name) for path in self.folder.iterdir()]
+        except OSError as error:
+            raise SpoolError(
+                f"the spool {self.folder} cannot be read: {error.strerror}", hint=_SHARED
+            ) from None
         return sorted(Segment(int(each[1]), int(each[2])) for each in found if each is not None)
 
     def size_bytes(self) -> int:
@@ -109,6 +116,8 @@ class Spool:
             return int((self.folder / "committed").read_text())
         except FileNotFoundError:
             return 0
+        except (OSError, ValueError) as error:
+            raise SpoolError(f"{self.folder / 'committed'} cannot be read: {error}", hint=_TOGETHER) from None
 
     def end(self) -> int:
         """The number that the next visible row gets."""
@@ -117,11 +126,16 @@ class Spool:
 
     def commit(self, end: int) -> None:
         """Rows below `end` have been processed: remember that, then delete the files that hold nothing else."""
-        if end > self.committed:
-            self.write_whole("committed", str(end))
-        for segment in self.segments():
-            if segment.end <= end:
-                (self.folder / segment.name).unlink(missing_ok=True)
+        try:
+            if end > self.committed:
+                self.write_whole("committed", str(end))
+            for segment in self.segments():
+                if segment.end <= end:
+                    (self.folder / segment.name).unlink(missing_ok=True)
+        except OSError as error:
+            raise SpoolError(
+                f"the spool {self.folder} cannot be written to: {error.strerror}", hint="is the disk full?"
+            ) from None
 
     def slices(self, start: int, end: int) -> list[tuple[Segment, int, int]]:
         """Which rows of which segments make up `start` to `end`; raises `SpoolError` if any is missing."""
@@ -138,7 +152,7 @@ class Spool:
         if at != end:
             raise SpoolError(
                 f"rows {at} to {end} are not in the spool {self.folder}",
-                hint="the spool and the checkpoint of a query belong together: keep both, or begin with both anew",
+                hint=_TOGETHER,
             )
         return found
 
@@ -146,14 +160,12 @@ class Spool:
         """Rows `first` to `last` (excluded, counted in the segment), in batches of a size that Spark likes."""
         path = self.folder / segment.name
         try:
-            source = pa.memory_map(str(path))
+            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+                table = stream.read_all()
         except FileNotFoundError:
-            raise SpoolError(
-                f"the segment {path} is not here",
-                hint="the spool must be a folder that driver and executors share, as the checkpoint's is",
-            ) from None
-        with source, pa.ipc.open_stream(source) as stream:
-            table = stream.read_all()
+            raise SpoolError(f"the segment {path} is not here", hint=_SHARED) from None
+        except (pa.ArrowException, OSError) as error:
+            raise SpoolError(f"the segment {path} is damaged: {error}", hint=_TOGETHER) from None
         yield from table.slice(first, last - first).combine_chunks().to_batches(max_chunksize=chunk_rows)
 
     def recover(self) -> int:
@@ -201,6 +213,8 @@ class Spool:
             found = json.loads((self.folder / name).read_text())
         except FileNotFoundError:
             return {}
+        except (OSError, ValueError) as error:
+            raise SpoolError(f"{self.folder / name} cannot be read: {error}", hint=_TOGETHER) from None
         return found if isinstance(found, dict) else {}
 
     def write_whole(self, name: str, text: str) -> None:
@@ -233,6 +247,11 @@ class SegmentWriter:
         self._file.flush()
         os.fdatasync(self._file.fileno())
         self.rows += batch.num_rows
+
+    def abandon(self) -> None:
+        """After a failed `append`: the file may end in half a batch, so it is left to `Spool.recover`."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def finish(self) -> Segment:
         self._stream.close()

@@ -24,7 +24,7 @@ from tidegate.client import Client
 from tidegate.errors import TidegateError
 from tidegate.spark.connect import connect
 from tidegate.spark.encode import Encoder, Outgoing
-from tidegate.spark.errors import SinkError
+from tidegate.spark.errors import SinkError, SparkMqttError
 from tidegate.spark.options import MqttOptions
 
 
@@ -64,10 +64,10 @@ class MqttStreamWriter(DataSourceStreamArrowWriter):
 
 
 def publish_all(batches: Iterator[pa.RecordBatch], encoder: Encoder, options: MqttOptions) -> Published:
-    """Publish the rows of a task and wait for every acknowledgement; raises `SinkError`."""
+    """Publish the rows of a task and wait for every acknowledgement; raises `SparkMqttError`."""
     try:
         return Published(asyncio.run(_publish(batches, encoder, options)))
-    except SinkError:
+    except SparkMqttError:
         raise
     except TidegateError as error:
         raise SinkError(f"{options.url}: {error}", hint=getattr(error, "hint", "")) from error
@@ -76,7 +76,6 @@ def publish_all(batches: Iterator[pa.RecordBatch], encoder: Encoder, options: Mq
 async def _publish(batches: Iterator[pa.RecordBatch], encoder: Encoder, options: MqttOptions) -> int:
     loop = asyncio.get_running_loop()
     wanted = options.client_options(
-        client_id="",  # tasks run side by side
         send_queue_size=options.max_in_flight,
         max_in_flight=options.max_in_flight if options.mqtt_version == 5 else None,
         reconnect=True,

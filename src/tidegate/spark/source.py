@@ -25,9 +25,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tidegate.client import Client
+from tidegate.errors import TidegateError
 from tidegate.spark.batches import to_batch
 from tidegate.spark.decode import Decoder
-from tidegate.spark.errors import OptionError, SpoolError
+from tidegate.spark.errors import OptionError, SourceError, SparkMqttError, SpoolError
 from tidegate.spark.options import MqttOptions
 from tidegate.spark.segments import Done, Segment, Spool
 from tidegate.spark.supervise import SpoolSupervisor
@@ -192,7 +193,14 @@ class MqttBatchReader(DataSourceReader):
             session = self._receive(partition)
             try:
                 while True:
-                    batch = runner.run(_next(session))
+                    try:
+                        batch = runner.run(_next(session))
+                    except SparkMqttError:
+                        raise
+                    except TidegateError as error:
+                        raise SourceError(
+                            f"{self._options.url}: {error}", hint=getattr(error, "hint", "")
+                        ) from error
                     if batch is None:
                         return
                     yield from self._decoder.decode(batch, seq)

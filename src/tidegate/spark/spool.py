@@ -198,7 +198,12 @@ class SpoolProcess:
         if self._writer is None:
             self._writer = SegmentWriter(self._spool, self._next)
             self._opened_at = time.monotonic()
-        self._writer.append(to_batch(messages, received_us))
+        try:
+            self._writer.append(to_batch(messages, received_us))
+        except OSError:
+            writer, self._writer = self._writer, None
+            writer.abandon()
+            raise
         self._next += len(messages)
         self._counters["rows"] += len(messages)
         self._counters["batches"] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -37,6 +38,7 @@ class SpoolSupervisor:
         if self._process is not None and self._process.poll() is None:
             return
         if self._process is not None:
+            _close_input(self._process)
             self._raise_if_failed()
             if self._process.returncode >= 0:
                 # Not killed: it would only end again.
@@ -45,8 +47,14 @@ class SpoolSupervisor:
                 )
         self.spool.create()
         was_subscribed = bool(self.spool.read_json(IDENTITY).get("filters"))
-        (self.spool.folder / STATUS).unlink(missing_ok=True)
-        self._start()
+        try:
+            (self.spool.folder / STATUS).unlink(missing_ok=True)
+            self._start()
+        except OSError as error:
+            raise SpoolError(
+                f"the spool {self.spool.folder} cannot be used: {error.strerror}",
+                hint="choose a local folder that may be written to",
+            ) from None
         if not was_subscribed:
             self.wait_connected(self._options.connect_timeout)
 
@@ -74,8 +82,7 @@ class SpoolSupervisor:
         process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
-        process.stdin.close()
+        _close_input(process)
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -96,8 +103,9 @@ class SpoolSupervisor:
                 start_new_session=True,  # Ctrl-C is for Spark, which then stops us
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(self._given).encode() + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it ended already; whoever looks at it next says why
+            self._process.stdin.write(json.dumps(self._given).encode() + b"\n")
+            self._process.stdin.flush()
 
     def _raise_if_failed(self) -> None:
         assert self._process is not None
@@ -108,5 +116,14 @@ class SpoolSupervisor:
             raise SpoolError(self._said())
 
     def _said(self) -> str:
-        text = (self.spool.folder / "spool.log").read_text(errors="replace").strip()
-        return text[-1000:]
+        path = self.spool.folder / "spool.log"
+        try:
+            return path.read_text(errors="replace").strip()[-1000:]
+        except OSError as error:
+            return f"{path} cannot be read: {error.strerror}"
+
+
+def _close_input(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it is gone, and did not read all
+        process.stdin.close()

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.integration.broker.gate_traffic import publish
 from tests.integration.lake.conftest import Recorded, clients, rows_of
-from tidegate.broker.recording import Level, Rows, Shape
+from tidegate.broker.recording import Level, Rows, Runs, Shape
 from tidegate.lake.errors import LakeError
 from tidegate.lake.files import TableFiles
 from tidegate.lake.recorder import Recorder, table_of
@@ -104,6 +105,53 @@ def test_a_recorder_without_room_drops_and_says_so_and_delays_nobody(tmp_path: P
     assert recorded.recorder.statistics()["recorder_waiting"] <= recorded.recorder.settings.max_pending + 1
 
 
+def test_rows_that_there_was_no_room_for_are_told_by_the_next_of_their_table(tmp_path: Path) -> None:
+    held, is_held = threading.Event(), threading.Event()
+
+    class Slow(Recorder):
+        def _take(self, batch: Runs | Rows) -> None:
+            is_held.set()
+            held.wait(10.0)
+            super()._take(batch)
+
+    recorder = Slow(LakeSettings(path=str(tmp_path), max_pending=16), "n")
+    beacon = {"mac": "m", "gw": "g", "rssi": -1.0}
+    message = {"client_id": "c", "topic": "t", "qos": 0, "window_us": 1, "bytes": 1}
+    assert recorder.record("beacon", [beacon])
+    assert is_held.wait(10.0)
+    for _ in range(16):
+        assert recorder.record("beacon", [beacon])
+    assert not recorder.record("beacon", [beacon] * 3)
+    assert not recorder.record("beacon", [beacon, beacon | {"label": "x"}])
+    assert not recorder.record("publish", [message | {"count": 5}, message | {"count": 2}])
+    held.set()
+    deadline = time.monotonic() + 10.0
+    while recorder.statistics()["recorder_waiting"] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert recorder.record("publish", [message | {"count": 1}])
+    recorder.close()
+    assert recorder.broken == 0
+    assert recorder.statistics()["recorder_lost"] == 5 + 7
+    assert len(rows_of(tmp_path, "beacon")) == 17
+    assert sum(row.get("lost") or 0 for row in rows_of(tmp_path, "beacon")) == 5
+    assert [row["lost"] for row in rows_of(tmp_path, "publish")] == [7]
+
+
+def test_a_clock_that_jumps_costs_no_more_than_the_hours_that_occur(tmp_path: Path) -> None:
+    files = make_files(tmp_path)
+    data = pa.concat_tables([beacons(2, 10.0), beacons(3), beacons(1, -10.0)])
+    began = time.process_time()
+    files.add(data, 0.0)
+    files.roll(0.0)
+    assert time.process_time() - began < 1.0  # 470,000 hours, one by one, take longer
+    assert sorted(str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")) == [
+        "beacon/date=1969-12-31/hour=23",
+        "beacon/date=1970-01-01/hour=00",
+        "beacon/date=2023-11-14/hour=22",
+    ]
+    assert len(rows_of(tmp_path, "beacon")) == 6
+
+
 def test_files_roll_by_age_by_size_and_by_the_hour(tmp_path: Path) -> None:
     files = make_files(tmp_path, roll_seconds=5.0, roll_bytes=65_536)
     assert files.due() == float("inf")
@@ -175,6 +223,7 @@ def test_a_lake_may_be_any_file_system(tmp_path: Path) -> None:
     )  # not a local one
     pending = target.create("a/b.parquet")
     pending.stream.write(b"x")
-    assert [path.name for path in (tmp_path / "other" / "a").iterdir()] == ["_b.parquet.tmp"]
+    [hidden] = (tmp_path / "other" / "a").iterdir()
+    assert hidden.name.startswith("_b.parquet.")
     pending.commit()
     assert [path.name for path in (tmp_path / "other" / "a").iterdir()] == ["b.parquet"]

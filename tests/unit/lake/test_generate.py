@@ -1,12 +1,15 @@
 """Made-up lakes: the same seed gives the same rows, rows are consistent, and the labels tell the truth."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from tidegate.cli.main import build_app
 from tidegate.lake.errors import LakeError
 from tidegate.lake.generate import GeneratedLevel, GenerateSettings, generate
 from tidegate.schema import TABLES, bin_of, partition_start
@@ -131,6 +134,24 @@ def test_settings_that_make_no_sense_are_refused_with_a_hint(
     with pytest.raises(LakeError) as caught:
         make(tmp_path / "none", **changes)
     assert caught.value.hint
+
+
+def test_a_start_is_a_whole_hour_in_utc_and_is_that_without_a_zone(tmp_path: Path) -> None:
+    hour = datetime(2026, 1, 5, 3, tzinfo=UTC)
+    for start in (
+        "2026-01-05T03:00",
+        "2026-01-05T03:00Z",
+        "2026-01-05T08:30+05:30",
+        "2026-01-05T05:00+02:00",
+    ):
+        settings = GenerateSettings(rows=ROWS, start=datetime.fromisoformat(start))
+        assert (settings.start, settings.start.utcoffset()) == (hour, timedelta())
+    for start in ("2026-01-05T00:00+05:30", "2026-01-05T00:30", "0001-01-01T00:00+02:00"):
+        command = ["lake", "generate", str(tmp_path / "none"), "--start", start]
+        with pytest.raises(LakeError) as caught:
+            CliRunner().invoke(build_app(command), command, catch_exceptions=False)
+        assert caught.value.hint
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_lake_that_exists_is_not_touched(lake: Path) -> None:

@@ -137,6 +137,15 @@ def test_every_recipient_of_a_route_is_given_its_messages(level: Level) -> None:
     assert summing.take(batch([], is_first=False)) == []
 
 
+def test_recipients_beyond_the_limit_are_counted_groups_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.lake.summing.MAX_DELIVERIES", 2)
+    summing = Summing(Level.SUMMARY)
+    ready = summing.take(batch([(0, 3, 150, 1.0), (1, 4, 200, 3.0)]))  # s1 and s2, then a group
+    rows = [row for name, table in ready if name == "deliver" for row in table.to_pylist()]
+    assert [row["client_id"] for row in rows] == ["s1", "s2"]
+    assert summing.lost_deliveries == 1
+
+
 def test_a_new_generation_of_names_forgets_the_old_arrivals() -> None:
     summing = Summing(Level.FULL)
     summing.take(batch([(0, 1, 50, 1.0)]))

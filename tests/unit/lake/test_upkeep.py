@@ -1,7 +1,7 @@
 """A lake that others put files into: what counts, what is set aside, what is merged and what goes."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from tidegate.lake.catalog import LakeFile, State, mark_duplicates, scan
 from tidegate.lake.errors import LakeError
 from tidegate.lake.target import Target
 from tidegate.lake.upkeep import compact, mark_replaced, prune
-from tidegate.schema import BEACON, META_SCHEMA, partition
+from tidegate.pipeline.inventory import take_inventory
+from tidegate.schema import BEACON, META_LEVEL, META_REPLACES, META_SCHEMA, partition
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -37,12 +38,21 @@ def beacons(count: int, at: datetime = NOON, node: str = "n") -> pa.Table:
     )
 
 
-def put(lake: Path, name: str, data: pa.Table, at: datetime = NOON, schema: str = "1") -> Path:
+def put(
+    lake: Path,
+    name: str,
+    data: pa.Table,
+    at: datetime = NOON,
+    schema: str = "1",
+    more: Mapping[bytes, bytes] | None = None,
+) -> Path:
     path = lake / "beacon" / partition(at) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(path, data.schema, store_schema=False) as writer:
         writer.write_table(data)
-        writer.add_key_value_metadata(file_metadata(BEACON) | {META_SCHEMA: schema.encode()})
+        writer.add_key_value_metadata(
+            file_metadata(BEACON) | {META_SCHEMA: schema.encode()} | dict(more or {})
+        )
     return path
 
 
@@ -157,9 +167,62 @@ def test_an_interrupted_compaction_counts_no_row_twice_and_is_finished_by_the_ne
     for path, data in kept[1:]:  # as if it had been killed before it deleted these
         path.write_bytes(data)
     assert Counter(states(tmp_path).values()) == {"good": 1, "duplicate": 2}
+    code, out, err = run("lake", "ls", str(tmp_path))
+    assert (code, out.splitlines()[1].split("\t")[:3]) == (0, ["beacon", "1", "6"])
+    assert "2 files do not count" in err
+    inventory = take_inventory(str(tmp_path), BEACON)
+    assert (inventory.rows, [each.kind for each in inventory.issues]) == (6, ["duplicate"] * 2)
     compact(target, now=NOON + timedelta(days=1))
     assert Counter(states(tmp_path).values()) == {"good": 1}
     assert sum(rows(tmp_path).values()) == 6
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [(("full", "full"), "full"), (("summary", "full"), ""), (("full", "summary"), ""), (("full", ""), "")],
+)
+def test_a_merged_file_has_a_level_only_if_all_were_of_it(
+    tmp_path: Path, levels: Sequence[str], expected: str
+) -> None:
+    for number, level in enumerate(levels):
+        put(tmp_path, f"f{number}.parquet", beacons(number + 1), more={META_LEVEL: level.encode()})
+    target = Target.open(tmp_path)
+    compact(target, now=NOON + timedelta(days=1))
+    assert [each.level for each in scan(target)] == [expected]
+
+
+@pytest.mark.parametrize("told", [b"nonsense", b"7", b"\xff"])
+def test_a_list_of_replaced_files_that_makes_no_sense_replaces_nothing(tmp_path: Path, told: bytes) -> None:
+    put(tmp_path, "a.all.parquet", beacons(1), more={META_REPLACES: told})
+    assert states(tmp_path) == {"a.all.parquet": "good"}
+
+
+def test_two_compactions_at_once_do_not_write_to_one_file(tmp_path: Path) -> None:
+    target = Target.open(tmp_path)
+    one, two = (target.create("beacon/a.all.parquet") for _ in range(2))
+    one.stream.write(b"x" * 100)
+    names = [path.name for path in (tmp_path / "beacon").iterdir()]
+    assert len(names) == 2
+    assert all(name.startswith("_") for name in names)
+    assert {each.state for each in scan(target)} == {State.TEMPORARY}
+    two.abort()
+    one.commit()
+    assert (tmp_path / "beacon" / "a.all.parquet").read_bytes() == b"x" * 100
+
+
+def test_a_file_that_another_compaction_removed_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [put(tmp_path, f"f{number}.parquet", beacons(number + 1)) for number in range(2)]
+    move = Target.move
+
+    def slow(self: Target, old: str, new: str) -> None:
+        paths[1].unlink(missing_ok=True)
+        move(self, old, new)
+
+    monkeypatch.setattr(Target, "move", slow)
+    assert compact(Target.open(tmp_path), now=NOON + timedelta(days=1)).into == 1
+    assert sum(rows(tmp_path).values()) == 3
 
 
 def test_old_hours_and_stale_temporary_files_are_pruned_and_nothing_else(spoilt: Path) -> None:

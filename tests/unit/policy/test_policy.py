@@ -1,6 +1,8 @@
 """Policy snapshots: written whole, checked before they are taken, bounded by settings, and there is a way back."""
 
+import asyncio
 import json
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +17,11 @@ from typer.testing import CliRunner
 
 from tidegate.cli.main import build_app
 from tidegate.policy import PolicyError, PolicySettings, PolicyStore
+from tidegate.policy import store as store_module
+from tidegate.policy.compare import compare
 from tidegate.policy.lookup import Names
-from tidegate.policy.snapshot import load
+from tidegate.policy.snapshot import Snapshot, load
+from tidegate.policy.watch import PolicyWatcher
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=12)
@@ -113,6 +118,149 @@ def test_one_is_current_and_there_is_a_way_back(store: PolicyStore) -> None:
         store.rollback()
 
 
+def names(store: PolicyStore) -> list[str]:
+    return sorted(path.name for path in store.folder.iterdir() if path.is_dir())
+
+
+def timed(minute: int) -> str:
+    return f"20260105T12{minute:02}00.000000"
+
+
+def test_snapshots_older_than_the_history_are_removed(
+    store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "HISTORY_LINES", 3)
+    (store.folder / f"_{timed(0)}.77").mkdir()  # a draft whose writer was killed
+    for minute in range(6):
+        write(store, timed(minute), baselines=baselines(a=1.0))
+        if minute != 3:  # written, and not yet wanted: it is younger than the history, then older
+            store.activate(timed(minute))
+        assert timed(max(0, minute - 3)) in names(store)
+    assert store.history() == [timed(1), timed(2), timed(4)]
+    assert names(store) == [*(timed(minute) for minute in range(1, 6)), "v1", "v2"]
+    store.activate(timed(1))  # old, and current
+    for minute in range(6, 10):
+        write(store, timed(minute), baselines=baselines(a=1.0))
+        store.activate(timed(minute))
+    assert names(store) == [*(timed(minute) for minute in range(6, 10)), "v1", "v2"]
+    assert [store.rollback().version for _ in range(3)] == [timed(8), timed(7), timed(6)]
+
+
+def test_nothing_is_removed_before_the_history_is_full(store: PolicyStore) -> None:
+    for minute in range(3):
+        write(store, timed(minute), baselines=baselines(a=1.0))
+    store.activate(timed(1))
+    store.activate(timed(2))
+    assert timed(0) in store.versions()
+
+
+def test_an_old_snapshot_that_cannot_be_removed_is_no_error(
+    store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, *_: object, **__: object) -> None:
+        if not path.name.startswith("_"):
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(store_module, "HISTORY_LINES", 1)
+    for minute in range(3):
+        write(store, timed(minute), baselines=baselines(a=1.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", fail)
+        for minute in range(3):
+            store.activate(timed(minute))
+    assert store.current() == timed(2)
+    assert timed(0) in names(store)
+    assert timed(0) not in store.versions()  # half of one is none
+    store.activate(timed(1))
+    assert timed(0) not in names(store)  # the next one removes the rest
+
+
+@pytest.mark.parametrize("when", ["before", "verified"])
+def test_a_node_keeps_its_policy_when_one_vanishes_while_it_is_read(
+    store: PolicyStore, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    taken: list[Snapshot] = []
+    verify = PolicyStore.verify
+
+    def vanish(self: PolicyStore, version: str) -> Any:
+        found = verify(self, version) if when == "verified" else None
+        shutil.rmtree(store.folder / version)
+        return found or verify(self, version)
+
+    async def follow() -> None:
+        watcher = PolicyWatcher(PolicySettings(path=str(store.folder)), taken.append)
+        store.activate("v1")
+        await watcher.look()
+        store.activate("v2")
+        with monkeypatch.context() as patch:
+            patch.setattr(PolicyStore, "verify", vanish)
+            await watcher.look()
+        assert (watcher.version, watcher.faults) == ("v1", 1)
+        shutil.rmtree(store.folder / "v1")  # it is in memory
+        assert taken[-1].priors["b"].rate == 10.0
+        write(store, "v3", baselines=baselines(a=7.0))
+        store.activate("v3")
+        await watcher.look()
+        assert watcher.version == "v3"
+
+    asyncio.run(follow())
+
+
+@pytest.mark.parametrize("attempt", ["rollback", "activate"])
+def test_a_crash_between_the_two_files_loses_no_step_back(
+    store: PolicyStore, monkeypatch: pytest.MonkeyPatch, attempt: str
+) -> None:
+    write(store, "v3", baselines=baselines(a=1.0))
+    write(store, "v4", baselines=baselines(a=1.0))
+    for version in ("v1", "v2", "v3"):
+        store.activate(version)
+    replace = PolicyStore._replace
+    calls: list[str] = []
+
+    def die_at_the_second(self: PolicyStore, name: str, text: str) -> None:
+        calls.append(name)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        replace(self, name, text)
+
+    act = {"rollback": store.rollback, "activate": lambda: store.activate("v4")}[attempt]
+    with monkeypatch.context() as patch:
+        patch.setattr(PolicyStore, "_replace", die_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            act()
+    if attempt == "rollback":
+        assert store.current() == "v2"
+        assert store.rollback().version == "v1"
+    else:
+        assert store.current() == "v3"
+        store.activate("v4")
+        assert store.history() == ["v1", "v2", "v3"]
+        assert [store.rollback().version for _ in range(3)] == ["v3", "v2", "v1"]
+    with pytest.raises(PolicyError, match="nothing to go back to"):
+        store.rollback()
+
+
+def test_a_pointer_that_makes_no_sense_can_be_replaced(store: PolicyStore) -> None:
+    store.activate("v1")
+    (store.folder / "CURRENT").write_text("../..\n")
+    with pytest.raises(PolicyError):
+        store.current()
+    store.activate("v2")
+    assert store.current() == "v2"
+
+
+def test_a_failed_change_leaves_no_draft(store: PolicyStore) -> None:
+    (store.folder / "CURRENT").mkdir()
+    with pytest.raises(PolicyError, match="cannot be written"):
+        store.activate("v1")
+    assert [path.name for path in store.folder.glob("_*")] == []
+
+
+def test_rows_without_a_number_are_compared_all_the_same() -> None:
+    data = pa.table({"client_id": ["a"], "rate": pa.array([None], pa.float64())})
+    assert compare(data, data, "baselines", "rate", 1.5)["new"] == [("a", "-")]
+
+
 def test_a_snapshot_never_changes_and_a_failed_one_leaves_nothing(store: PolicyStore) -> None:
     with pytest.raises(PolicyError, match="of this name"):
         write(store, "v1", baselines=baselines(a=2.0))
@@ -167,6 +315,7 @@ def nonsense(folder: Path) -> None:
     "damage",
     [
         flip, cut, remove, no_manifest, nonsense, edit(format=2), edit(version="v2"), edit(tables=3), edit(created="x"),
+        edit(created="2026-01-05T12:00:00"),
         edit(tables={"baselines": {"path": "../v2/baselines.parquet", "rows": 1, "bytes": 1, "sha256": ""}}),
     ],
 )  # fmt: skip

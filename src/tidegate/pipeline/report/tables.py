@@ -216,7 +216,7 @@ def _traffic(facts: Facts) -> Section:
     for row in facts.traffic:
         sums = by_node.setdefault(row["node"], {"node": row["node"], "messages": 0, "bytes": 0, "lost": 0})
         for name in ("messages", "bytes", "lost"):
-            sums[name] += row[name]
+            sums[name] += row[name] or 0
     hours = sorted({row["at"] for row in facts.traffic})
     text = (
         f"{len(hours)} hours from {show(hours[0])} UTC, {show(facts.publishers.get('publishers'))} publishers."

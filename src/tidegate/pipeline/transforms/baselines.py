@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidegate.pipeline.io import moment
 from tidegate.pipeline.transforms import histograms
 
 RATE_QUANTILE: Final = 0.9  # of its hours: a day's mean would call every busy hour too fast
@@ -18,16 +19,10 @@ DISPERSION_MAX: Final = 100.0
 
 
 def baselines(
-    clients: DataFrame, gaps: DataFrame, changes: DataFrame, limit_factor: float = 4.0
+    clients: DataFrame, gaps: DataFrame, changes: DataFrame, limit_factor: float = 4.0, gap_hours: int = 6
 ) -> DataFrame:
-    """Rows of `schema.BASELINES`. Hours since a change teach nothing: a flood must not become a habit by lasting."""
-    at = F.expr("timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + hour * 3600)")
-    since = changes.select("client_id", "changed_at")
-    normal = (
-        clients.withColumn("at", at)
-        .join(F.broadcast(since), "client_id", "left")
-        .where("messages > 0 AND (changed_at IS NULL OR at < changed_at)")
-    )
+    """Rows of `schema.BASELINES`. Hours of a change teach nothing: a flood must not become a habit by lasting."""
+    normal = _without(changes, clients, "hour", 1).where("messages > 0")
     seen = F.expr("(unix_micros(last) - unix_micros(first)) / 1e6")
     # A part of an hour counts by the time that it was there. A few messages in no time are no rate.
     messages = F.col("messages")
@@ -42,9 +37,10 @@ def baselines(
         F.percentile(hourly, F.lit(RATE_QUANTILE)).alias("rate"),
         F.max(hourly).alias("peak"),
         F.sum("messages").alias("messages"),
-        F.max("changed_at").alias("changed_at"),
+        F.max(F.when(F.col("ended_at").isNull(), F.col("changed_at"))).alias("changed_at"),
     )
-    spread = histograms.collect(gaps, "client_id").select(
+    calm = _without(changes, gaps, "part", gap_hours)
+    spread = histograms.collect(calm, "client_id").select(
         "client_id", histograms.PAIRS, histograms.quantile(0.5).alias("median_us")
     )
     spread = spread.select(
@@ -58,4 +54,14 @@ def baselines(
         .withColumn("limit", F.greatest(F.lit(LEAST_LIMIT), F.col("peak") * limit_factor))
         # Everybody is ranked among everybody, hence one partition; a row is small.
         .withColumn("rank", F.rank().over(Window.orderBy("rate")).cast("long"))
+    )
+
+
+def _without(changes: DataFrame, rows: DataFrame, part: str, hours: int) -> DataFrame:
+    """Rows of parts of a day, of so many hours each, that have none of a change in them; with its two times."""
+    begin = moment(part, hours)
+    end = begin + F.expr(f"INTERVAL {hours} HOURS")
+    known = F.broadcast(changes.select("client_id", "changed_at", "ended_at"))
+    return rows.join(known, "client_id", "left").where(
+        F.col("changed_at").isNull() | (end <= F.col("changed_at")) | (begin >= F.col("ended_at"))
     )

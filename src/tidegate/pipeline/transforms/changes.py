@@ -39,12 +39,12 @@ IRREGULAR_T: Final = 6.0
 
 def changes(clients: DataFrame, ratio: float = 1.5) -> DataFrame:
     """Rows of `tables.CHANGES`; empty while there are too few hours."""
-    return judged(tried(clients), ratio)
+    return judged(tried(grid(clients)), ratio)
 
 
-def tried(clients: DataFrame) -> DataFrame:
+def tried(grid: DataFrame) -> DataFrame:
     """Every client and hour with the sums before it and of all; `judged` goes over it several times."""
-    shaped = with_shape(grid(clients))
+    shaped = with_shape(grid)
     ordered = Window.partitionBy("client_id").orderBy("h")
     before = ordered.rowsBetween(Window.unboundedPreceding, -1)
     whole = Window.partitionBy("client_id")
@@ -171,6 +171,7 @@ def _findings(marked: DataFrame, ratio: float) -> DataFrame:
         F.min(F.when(F.col("h") == F.col("best.h"), F.col("at"))).alias("shift_at"),
         F.min(F.when(F.col("h") == F.col("calm.h"), F.col("at"))).alias("unrest_at"),
         F.min(F.when(stands_out, F.col("at"))).alias("burst_at"),
+        F.max(F.when(stands_out, F.col("at"))).alias("burst_end"),
         F.max(F.when(stands_out, F.col("h"))).alias("burst_last"),
         F.sum(F.when(stands_out, 1).otherwise(0)).alias("burst_hours"),
         F.max(F.when(stands_out, F.col("n"))).alias("burst_n"),
@@ -199,6 +200,7 @@ def _findings(marked: DataFrame, ratio: float) -> DataFrame:
         "shift_at",
         "unrest_at",
         "burst_at",
+        (F.col("burst_end") + F.expr("INTERVAL 1 HOUR")).alias("burst_end"),
         "usual",
         "burst_n",
         rate1.alias("rate1"),
@@ -232,4 +234,5 @@ def _findings(marked: DataFrame, ratio: float) -> DataFrame:
         .alias("after"),
         F.greatest("burst", "shift", "unrest").alias("score"),
         is_burst.alias("is_over"),
+        F.when(is_burst, F.col("burst_end")).alias("ended_at"),
     )

@@ -7,6 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidegate.pipeline.io import moment
+
 SHAPE_LEAST: Final = 10.0  # messages an hour of a client that may tell what its cohort does
 COHORT_LEAST: Final = 5  # such clients that make a cohort
 SHAPE_FLOOR: Final = 0.02
@@ -22,13 +24,19 @@ def cohort(topic: Column) -> Column:
 def grid(clients: DataFrame) -> DataFrame:
     """A row for each client and hour that was recorded; hours in which it was silent have 0.
 
-    Columns: client_id, topic, cohort, h (0, 1, … without gaps), hour, at, n, variation (null if it cannot be told).
+    Columns: client_id, topic, cohort, h (0, 1, … without gaps), hour, at, n, its mean over all hours, variation (null
+    if it cannot be told).
     All hours of a client are made in one place, by a look-up: nothing is shuffled but once by client.
     """
     hours = (
         clients.select("date", "hour")
         .distinct()
-        .select("date", "hour", (F.row_number().over(Window.orderBy("date", "hour")) - 1).alias("h"))
+        .select(
+            "date",
+            "hour",
+            (F.row_number().over(Window.orderBy("date", "hour")) - 1).alias("h"),
+            F.count("*").over(Window.partitionBy(F.lit(0))).alias("hours"),
+        )
     )
     square = F.col("gap_sum_us") * F.col("gap_sum_us")
     variation = F.try_divide(F.col("gaps") * F.col("gap_squares"), square) - 1.0
@@ -42,11 +50,12 @@ def grid(clients: DataFrame) -> DataFrame:
         .groupBy("client_id")
         .agg(
             F.max(F.struct("messages", "topic"))["topic"].alias("topic"),
+            F.sum("messages").alias("messages"),
             F.map_from_entries(F.collect_list(F.struct("h", seen))).alias("seen"),
         )
     )
-    at = F.expr("timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + hour * 3600)").alias("at")
-    every = F.broadcast(hours.select("h", "hour", at))
+    at = moment().alias("at")
+    every = F.broadcast(hours.select("h", "hour", "hours", at))
     found = F.try_element_at("seen", F.col("h"))
     return (
         of_client.withColumn("cohort", cohort(F.col("topic")))
@@ -60,18 +69,16 @@ def grid(clients: DataFrame) -> DataFrame:
             "hour",
             "at",
             F.coalesce("found.n", F.lit(0.0)).alias("n"),
+            (F.col("messages") / F.col("hours")).alias("mean"),
             F.col("found.variation").alias("variation"),
         )
     )
 
 
 def with_shape(grid: DataFrame) -> DataFrame:
-    """Adds `s`: what the hour was for its cohort, 1 on average."""
-    mean = F.avg("n").over(Window.partitionBy("client_id"))
-    told = (
-        grid.withColumn("mean", mean)
-        .where(F.col("mean") >= SHAPE_LEAST)
-        .select("cohort", "h", (F.col("n") / F.col("mean")).alias("share"))
+    """Adds `s`: what the hour was for its cohort, 1 on average. Goes over the grid several times."""
+    told = grid.where(F.col("mean") >= SHAPE_LEAST).select(
+        "cohort", "h", (F.col("n") / F.col("mean")).alias("share")
     )
     own = told.groupBy("cohort", "h").agg(F.median("share").alias("own"), F.count("*").alias("tellers"))
     all_of_them = told.groupBy("h").agg(F.median("share").alias("everybody"))

@@ -27,7 +27,7 @@ def value(bin: Column) -> Column:
     return F.when(bin <= 0, F.lit(0.0)).otherwise(power)
 
 
-def total(pairs: str = PAIRS) -> Column:
+def total(pairs: str | Column = PAIRS) -> Column:
     return F.aggregate(pairs, F.lit(0).cast("long"), lambda seen, each: seen + each["count"])
 
 
@@ -51,17 +51,16 @@ def median_deviation(median: Column, pairs: str = PAIRS) -> Column:
 
 def _at(pairs: Column, q: float) -> Column:
     """The first entry at which the running count reaches the rank; null of nothing."""
-    size = F.aggregate(pairs, F.lit(0).cast("long"), lambda seen, each: seen + each["count"])
-    rank = F.greatest(F.lit(1.0), F.lit(q) * size)
-    start = F.struct(F.lit(0).cast("long").alias("seen"), F.lit(None).cast("double").alias("found"))
-    return F.aggregate(
-        pairs,
-        start,
-        lambda state, each: F.struct(
-            (state["seen"] + each["count"]).alias("seen"),
-            F.when(state["found"].isNotNull(), state["found"])
-            .when(state["seen"] + each["count"] >= rank, each["bin"].cast("double"))
-            .alias("found"),
-        ),
-        lambda state: state["found"],
-    )
+    # The rank is part of the state: written into the function, it would be computed again for every entry.
+    rank = F.greatest(F.lit(1.0), F.lit(q) * total(pairs))
+    start = F.struct(rank.alias("left"), F.lit(None).cast("double").alias("found"))
+
+    def step(state: Column, each: Column) -> Column:
+        left = state["left"] - each["count"]
+        is_here = state["found"].isNull() & (left <= 0)
+        return F.struct(
+            left.alias("left"),
+            F.when(is_here, each["bin"].cast("double")).otherwise(state["found"]).alias("found"),
+        )
+
+    return F.aggregate(pairs, start, step, lambda state: state["found"])

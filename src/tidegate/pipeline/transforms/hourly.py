@@ -82,7 +82,8 @@ def _summed(messages: DataFrame, windows: DataFrame) -> DataFrame:
             F.sum("gap").alias("gap_sum_us"),
             F.sum("squares").alias("gap_squares"),
             F.sum("negative").alias("negative_gaps"),
-            F.sum("lost").alias("lost"),
+            # Null in files of a recorder that lost nothing.
+            F.coalesce(F.sum("lost"), F.lit(0)).alias("lost"),
         )
     )
 
@@ -152,8 +153,14 @@ def topics_that_matter(topics: DataFrame, most: int) -> DataFrame:
 
 
 def seconds(publish: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Messages of some topics by second. A row of a window counts in the second of its first message."""
-    at = F.expr("CAST(unix_micros(coalesce(first, ts)) div 1000000 % 3600 AS SMALLINT)").alias("second")
+    """Messages of some topics by second. A row of a window counts in the second of its first message.
+
+    A window may begin before the full hour that its first message is after: that counts in the last second.
+    """
+    at = F.expr(
+        "CAST(CASE WHEN unix_micros(first) div 3600000000 > unix_micros(ts) div 3600000000 THEN 3599 "
+        "ELSE unix_micros(coalesce(first, ts)) div 1000000 % 3600 END AS SMALLINT)"
+    ).alias("second")
     counted = (
         publish.join(F.broadcast(wanted), "topic", "left_semi")
         .select("date", "hour", "topic", at, F.col("count"))

@@ -7,6 +7,7 @@ its gateway unless another is stronger by the hysteresis, or its own was not hea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -19,14 +20,12 @@ STATE: Final = f"struct<gw: string, flaps: bigint, known: {KNOWN}>"
 
 def routes(beacons: DataFrame, hysteresis: float = 5.0, age: int = 2) -> DataFrame:
     """Rows of `schema.ROUTES`. `age`: slots without a word after which a gateway is none."""
-    heard = beacons.groupBy("mac", "slot", "gw").agg(
-        (F.sum("rssi_sum") / F.sum("count")).alias("rssi"),
-        F.sum("count").alias("count"),
-        F.max("last").alias("last"),
-    )
-    entry = F.struct("gw", "rssi", "count")
-    slots = heard.groupBy("mac", "slot").agg(
-        F.sort_array(F.collect_list(entry)).alias("heard"), F.max("last").alias("last")
+    # One exchange by device serves all that follows. A slot lies within an hour, so each entry is there once.
+    entry = F.struct("gw", (F.col("rssi_sum") / F.col("count")).alias("rssi"), "count")
+    slots = (
+        beacons.repartition("mac")
+        .groupBy("mac", "slot")
+        .agg(F.sort_array(F.collect_list(entry)).alias("heard"), F.max("last").alias("last"))
     )
     of_device = slots.groupBy("mac").agg(
         F.sort_array(F.collect_list(F.struct("slot", "heard"))).alias("slots"),
@@ -69,16 +68,31 @@ def _step(state: Column, heard: Column, hysteresis: float, age: int) -> Column:
         silent,
         lambda old: F.struct(old["gw"].alias("gw"), old["rssi"].alias("rssi"), (old["age"] + 1).alias("age")),
     )
-    known = F.concat(F.transform(heard, smoothed).cast(KNOWN), aged.cast(KNOWN))
-    best = _strongest(known)
-    own = F.get(F.filter(known, lambda each: each["gw"] == state["gw"]), F.lit(0))["rssi"]
-    leaves = state["gw"].isNull() | own.isNull() | (best["rssi"] > own + hysteresis)
-    is_flap = leaves & state["gw"].isNotNull()
-    return F.struct(
-        F.when(leaves, best["gw"]).otherwise(state["gw"]).alias("gw"),
-        (state["flaps"] + F.when(is_flap, 1).otherwise(0)).cast("long").alias("flaps"),
-        known.alias("known"),
-    ).cast(STATE)
+    known = F.concat(F.transform(heard, smoothed), aged)
+
+    def decided(entry: Column) -> Column:
+        known, best = entry["known"], entry["best"]
+        own = F.get(F.filter(known, lambda each: each["gw"] == state["gw"]), F.lit(0))["rssi"]
+        stays = best["rssi"] <= own + hysteresis  # null, which is no, without a gateway or if it is silent
+        return F.struct(
+            F.when(stays, state["gw"]).otherwise(best["gw"]).alias("gw"),
+            (state["flaps"] + F.when(stays | state["gw"].isNull(), F.lit(0)).otherwise(F.lit(1))).alias(
+                "flaps"
+            ),
+            known.alias("known"),
+        )
+
+    return _let(
+        known,
+        lambda all_known: _let(
+            F.struct(all_known.alias("known"), _strongest(all_known).alias("best")), decided
+        ),
+    )
+
+
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """`body` of a value that is computed once: written into an expression twice, it would be computed twice."""
+    return F.transform(F.array(value), body)[0]
 
 
 def gateways(beacons: DataFrame, routes: DataFrame, age: int = 2) -> DataFrame:

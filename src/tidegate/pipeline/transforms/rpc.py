@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidegate.pipeline.io import moment
 from tidegate.pipeline.transforms import histograms
 
 QUANTILES = (("p50_us", 0.50), ("p90_us", 0.90), ("p95_us", 0.95), ("p99_us", 0.99))
@@ -12,7 +13,7 @@ QUANTILES = (("p50_us", 0.50), ("p90_us", 0.90), ("p95_us", 0.95), ("p99_us", 0.
 
 def latency(hops: DataFrame) -> DataFrame:
     """Rows of `tables.RPC_LATENCY`."""
-    at = F.expr("timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + hour * 3600)").alias("at")
+    at = moment().alias("at")
     each = hops.select(at, "hop", "bin", "count", "sum_us")
     means = each.groupBy("at", "hop").agg(
         F.sum("count").alias("calls"), (F.sum("sum_us") / F.sum("count")).alias("mean_us")

@@ -25,6 +25,8 @@ GRAM_SCHEMA: Final = T.StructType(
         T.StructField("topic_a", T.StringType()),
         T.StructField("topic_b", T.StringType()),
         T.StructField("covariance", T.DoubleType()),
+        T.StructField("variance_a", T.DoubleType()),
+        T.StructField("variance_b", T.DoubleType()),
         T.StructField("seconds", T.LongType()),
     ]
 )
@@ -173,18 +175,13 @@ def correlations(seconds: DataFrame, least: float = 0.7) -> DataFrame:
     make hundreds of millions of rows.
     """
     products = seconds.groupBy("date", "hour").applyInArrow(_products, GRAM_SCHEMA)
+    # A topic may lack hours, of the time before it was among the busiest: a pair is judged by those that both have.
     summed = products.groupBy("topic_a", "topic_b").agg(
-        F.sum("covariance").alias("covariance"), F.sum("seconds").alias("seconds")
+        *(F.sum(name).alias(name) for name in ("covariance", "variance_a", "variance_b", "seconds"))
     )
-    own = summed.where("topic_a = topic_b")
-    first = own.select("topic_a", F.col("covariance").alias("variance_a"))
-    second = own.select("topic_b", F.col("covariance").alias("variance_b"))
     rho = F.try_divide(F.col("covariance"), F.sqrt(F.col("variance_a") * F.col("variance_b")))
     return (
-        summed.where(f"topic_a < topic_b AND seconds >= {LEAST_SECONDS}")
-        .join(F.broadcast(first), "topic_a")
-        .join(F.broadcast(second), "topic_b")
-        .where("variance_a > 0 AND variance_b > 0")
+        summed.where(f"seconds >= {LEAST_SECONDS} AND variance_a > 0 AND variance_b > 0")
         .select("topic_a", "topic_b", F.least(F.lit(1.0), rho).alias("rho"), "seconds")
         .where(F.col("rho") >= least)
     )
@@ -194,21 +191,25 @@ def _products(table: Any) -> Any:
     """Sums over one hour of the products of deviations, for all pairs of topics; called with the hour's rows."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    order = np.argsort(np.asarray(table["topic"].to_pylist(), dtype=object))
-    names = np.asarray(table["topic"].to_pylist(), dtype=object)[order]
-    seconds, counts = table["seconds"].to_pylist(), table["counts"].to_pylist()
+    table = table.sort_by("topic").combine_chunks()
+    names = np.asarray(table["topic"].to_pylist(), dtype=object)
+    seconds, counts = (pc.list_flatten(table[name]).to_numpy() for name in ("seconds", "counts"))
+    rows = np.repeat(np.arange(len(names)), pc.list_value_length(table["seconds"]).to_numpy())
     matrix = np.zeros((len(names), 3600))
-    for row, at in enumerate(order.tolist()):
-        matrix[row, seconds[at]] = counts[at]
+    matrix[rows, seconds] = counts
     matrix -= matrix.mean(axis=1, keepdims=True)
     gram = matrix @ matrix.T
-    first, second = np.triu_indices(len(names))
+    variance = np.diagonal(gram)
+    first, second = np.triu_indices(len(names), 1)
     return pa.table(
         {
             "topic_a": pa.array(names[first], pa.string()),
             "topic_b": pa.array(names[second], pa.string()),
             "covariance": gram[first, second],
+            "variance_a": variance[first],
+            "variance_b": variance[second],
             "seconds": np.full(len(first), 3600, np.int64),
         }
     )

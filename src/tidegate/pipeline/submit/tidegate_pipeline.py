@@ -1,6 +1,6 @@
 """The pipeline for plain `spark-submit`, which brings its own session and arguments. See docs/pipeline.md.
 
-`spark-submit --py-files tidegate.zip submit.py --lake DIR [--out DIR] [--policy DIR] [--job NAME]`
+`spark-submit --py-files tidegate.zip tidegate_pipeline.py --lake DIR [--out DIR] [--policy DIR] [--job NAME]`
 """
 
 from __future__ import annotations
