@@ -23,6 +23,7 @@ COMMANDS = {
     "pub": "pub",
     "sub": "sub",
     "top": "top",
+    "rpc": "rpc",
     "bench": "bench",
     "space": "space",
     "lake": "lake",

@@ -8,9 +8,10 @@ from tidegate.lab.active import PAPER as ACTIVE
 from tidegate.lab.backoff import PAPER as BACKOFF
 from tidegate.lab.errors import UnknownExperiment
 from tidegate.lab.experiment import Experiment, Paper
+from tidegate.lab.rpc import PAPER as RPC
 from tidegate.lab.shared import PAPER as SHARED
 
-PAPERS: tuple[Paper, ...] = (BACKOFF, ACTIVE, SHARED)
+PAPERS: tuple[Paper, ...] = (BACKOFF, ACTIVE, RPC, SHARED)
 NEAREST = 3
 
 
