@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.space.tokens import Token, Unreadable, tokenize, words
+from tidegate.space.tokens import Token, Unreadable, is_ambiguous, tokenize, words
 
 Slot = tuple[Token, ...]
 """The tokens of one term of a pattern; a literal has up to three."""
@@ -41,7 +41,7 @@ class Outline:
     @property
     def is_one_pattern(self) -> bool:
         """Nothing to join and nothing to compute: each row of the answer is one triple."""
-        is_plain = self.form == "SELECT" and self.is_plain and not self.is_wild
+        is_plain = self.form == "SELECT" and self.is_plain and not self.is_wild and "ORDER" not in self.words
         return is_plain and len(self.patterns) == 1 and not self.has_filter and not self.predicates
 
 
@@ -52,6 +52,8 @@ def outline(text: str) -> Outline:
         tokens = tokenize(text)
         found.words = words(tokens)
         _Walk(tokens, found).query()
+        if is_ambiguous(tokens):
+            raise Unreadable("it can be read in two ways")
     except (Unreadable, IndexError, RecursionError):
         found.is_wild, found.is_plain = True, False
     return found

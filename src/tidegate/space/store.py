@@ -17,8 +17,9 @@ from pyoxigraph import (
 )
 
 from tidegate.space.errors import Fault, SpaceError, malformed, unsupported
+from tidegate.space.reach import has_service
 from tidegate.space.terms import DEFAULT, Row, Term, canonical_triples, quad
-from tidegate.space.tokens import Token, Unreadable, tokenize, words
+from tidegate.space.tokens import Token, Unreadable, is_ambiguous, tokenize, words
 
 _STEP = 256  # answers between two looks at the clock
 # SERVICE and LOAD would make the broker fetch whatever a client names; a space is one graph.
@@ -36,10 +37,13 @@ def check_query(text: str, tokens: list[Token] | None = None) -> None:
     """Raise for what a space does not offer; to be asked before the text meets the store's parser."""
     try:
         tokens = tokenize(text) if tokens is None else tokens
-        found, brackets = words(tokens), [token.text for token in tokens if token.kind == "op"]
+        found = words(tokens)
+        brackets = list(text) if is_ambiguous(tokens) else [each.text for each in tokens if each.kind == "op"]
     except Unreadable:
         # Not ours to judge, but what could reach out must not slip through.
         found, brackets = {word for word in _REFUSED if word in text.upper()}, list(text)
+    if has_service(text):
+        found.add("SERVICE")
     depth = 0
     for bracket in brackets:
         if bracket in ("(", "[", "{", "<<", "{|"):

@@ -50,6 +50,9 @@ _PATTERN: Final = re.compile(
 )
 
 
+_HIDING: Final = re.compile(r"[#'()\[\]]")
+
+
 def tokenize(text: str) -> list[Token]:
     found: list[Token] = []
     at = 0
@@ -61,6 +64,25 @@ def tokenize(text: str) -> list[Token]:
     if at < len(text):
         raise Unreadable(f"character {text[at]!r} at {at}")
     return found
+
+
+def is_ambiguous(tokens: list[Token]) -> bool:
+    """Whether an IRI may be a comparison to the store's parser, `<2#>` in `(1<2#>`, and hide what follows it."""
+    opened: list[str] = []
+    is_begun = is_values = is_operand = hides = False  # VALUES has lists of terms, and nothing to compare
+    for token in tokens:
+        if token.kind == "op":
+            if token.text in ("(", "{", "["):
+                opened.append(token.text)
+                is_values |= is_begun and token.text == "{"
+            elif token.text in (")", "}", "]") and opened:
+                is_values &= opened.pop() != "{"
+        elif token.kind == "word":
+            is_begun = token.is_word("VALUES")
+        elif token.kind == "iri" and is_operand and not is_values and opened[-1:] == ["("]:
+            hides |= _HIDING.search(token.text) is not None
+        is_operand = token.kind != "op" or token.text in (")", "}", ">>")
+    return hides
 
 
 def words(tokens: list[Token]) -> set[str]:
