@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import struct
 import zlib
@@ -21,6 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.space.errors import Fault, SpaceError
 
+log = logging.getLogger("tidegate.space.journal")
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _HEAD: Final = struct.Struct("<II")
 SNAPSHOT_BYTES: Final = 64 * 1024 * 1024  # of journal that make a snapshot worth while
@@ -79,10 +81,17 @@ class Journal:
                     self._error = error
                     waiters += self._waiters
                     self._waiters = []
-                for done in waiters:
-                    done(None if self._error is None else _cannot_write(self._error))
+                self._tell_all(waiters)
         finally:
             self._writing = None
+
+    def _tell_all(self, waiters: list[Done]) -> None:
+        """Whatever one of them does with it, the others are told."""
+        for done in waiters:
+            try:
+                done(None if self._error is None else _cannot_write(self._error))
+            except Exception:
+                log.exception("what was to happen after a commit failed")
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)

@@ -14,7 +14,10 @@ from typing import Any, Final
 
 from tidegate.client import Acknowledgement, Client, ClientError, Message
 from tidegate.client.fields import MessageFields
+from tidegate.errors import TidegateError
 from tidegate.flow.timeout import NAME
+from tidegate.mqtt.errors import TopicNameInvalid
+from tidegate.mqtt.topics import validate_topic_name
 from tidegate.space.requests import ACCEPT, PREFIX, Operation, Request, Response, changes_topic
 from tidegate.space.rights import MQTT, Access
 from tidegate.space.service import SpaceService
@@ -109,6 +112,8 @@ class MqttFront:
             sent = self._client.publish_nowait(topic, response.body, qos=qos, **fields)
         except ClientError:
             self._start(self._send(topic, response.body, qos, fields))
+        except TidegateError:
+            self.unsent += 1  # no packet can carry it
         else:
             sent.add_done_callback(self._on_sent)
 
@@ -116,7 +121,7 @@ class MqttFront:
         """When there is room again."""
         try:
             await self._client.publish(topic, body, qos=qos, **fields)
-        except ClientError:
+        except TidegateError:
             # Nobody can be told; the client asks again when its patience ends.
             self.unsent += 1
 
@@ -130,6 +135,7 @@ class MqttFront:
         # An answer must not become a request, or a notification that nobody sent.
         if (
             response_topic is None
+            or not _is_topic(response_topic)
             or response_topic.startswith((f"{self._prefix}/", "$"))
             or len(levels) != 2
             or levels[1] not in OPERATIONS
@@ -150,7 +156,7 @@ class MqttFront:
         topic = changes_topic(space, watch, self._prefix)
         try:
             future = self._client.publish_nowait(topic, data, qos=self._qos, content_type="application/json")
-        except ClientError:
+        except TidegateError:
             self.dropped += 1
             return
         future.add_done_callback(self._on_published)
@@ -158,6 +164,14 @@ class MqttFront:
     def _on_published(self, future: asyncio.Future[Acknowledgement]) -> None:
         if future.cancelled() or future.exception() is not None:
             self.dropped += 1
+
+
+def _is_topic(topic: str) -> bool:
+    try:
+        validate_topic_name(topic)
+    except TopicNameInvalid:
+        return False
+    return True
 
 
 def response_properties(response: Response) -> tuple[tuple[str, str], ...]:

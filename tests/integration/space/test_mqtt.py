@@ -197,6 +197,17 @@ def test_an_answer_never_becomes_a_request(run_rig: RunRig) -> None:
     run_rig(body)
 
 
+def test_a_response_topic_that_is_none_ends_nothing(run_rig: RunRig, tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        home = await rig.space()
+        for operation, text in (("query", ALL), ("update", "INSERT DATA { <urn:a> <urn:p> 1 }")):
+            await home.client.publish(f"tide/space/home/{operation}", text, qos=1, response_topic="a/" * 200)
+        assert (await home.query(ALL)).version == 0  # it cannot be answered, so it is not served
+        assert await home.insert("<urn:a> <urn:p> 2 .") == 1
+
+    run_rig(body, data=tmp_path)
+
+
 def test_watchers_see_every_change_in_order(run_rig: RunRig) -> None:
     async def body(rig: Rig) -> None:
         home, other = await rig.space(), await rig.space()

@@ -178,3 +178,21 @@ def test_those_who_wait_for_the_disk_are_told_in_order_and_many_at_once(tmp_path
         assert [record["v"] for record in read_records(tmp_path / "journal-0.log")] == told
 
     asyncio.run(body())
+
+
+def test_one_who_fails_when_told_keeps_nothing_from_the_others(tmp_path: Path) -> None:
+    async def body() -> None:
+        journal = Journal(tmp_path / "journal-0.log")
+        told: list[SpaceError | None] = []
+
+        def fail(_error: SpaceError | None) -> None:
+            raise ZeroDivisionError
+
+        journal.add({"v": 1})
+        for done in (told.append, fail, told.append):
+            journal.on_commit(done)
+        await journal.commit()
+        assert told == [None, None]
+        await journal.close()
+
+    asyncio.run(body())
