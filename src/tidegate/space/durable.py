@@ -7,12 +7,13 @@ import os
 import re
 import secrets
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pyoxigraph import RdfFormat, Triple, parse
 
-from tidegate.space.engine import Outcome, SpaceEngine
+from tidegate.space.engine import Outcome, Plan, SpaceEngine
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.journal import (
     SNAPSHOT_BYTES,
@@ -60,8 +61,14 @@ class DurableSpace:
             sync_folder(folder)
 
     def apply(self, removed: list[Triple], added: list[Triple]) -> Outcome:
-        outcome = self.engine.apply(removed, added)
+        return self.carry_out(self.engine.plan(removed, added))
+
+    def carry_out(self, plan: Plan, ended: Mapping[str, SpaceError] | None = None) -> Outcome:
+        outcome = self.engine.carry_out(plan, ended)
         if self._journal is not None and not outcome.is_empty:
+            for standing, _ in outcome.failed:
+                # Before the update: it is not to follow that again after a restart.
+                self._journal.add({"end": standing.id})
             record: dict[str, Any] = {"v": outcome.version}
             if outcome.removed:
                 record["-"] = to_ntriples(outcome.removed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,21 @@ from tidegate.space.standing import Change, StandingQuery, Touched, watch_id
 from tidegate.space.store import TripleStore
 from tidegate.space.update import Operation, read_update
 
+log = logging.getLogger("tidegate.space.engine")
 _ABSENT: Any = object()
+
+
+@dataclass(slots=True)
+class Plan:
+    """An update that can be carried out: what changes, and which standing queries that touches.
+
+    `risky` are those of them that may take too long to follow it: to be tried out where they can be stopped.
+    """
+
+    removed: list[Triple]
+    added: list[Triple]
+    touched: dict[StandingQuery, Touched]
+    risky: list[StandingQuery]
 
 
 @dataclass(slots=True)
@@ -82,33 +97,46 @@ class SpaceEngine:
 
     def apply(self, removed: Iterable[Triple], added: Iterable[Triple]) -> Outcome:
         """Remove, then add. Cost: by what changes and by the standing queries that it touches."""
-        store = self.store
-        gone, come = store.difference(removed, added)
-        if not gone and not come:
-            return Outcome(self.version)
-        if len(store) + len(come) - len(gone) > self.limits.triples:
+        return self.carry_out(self.plan(removed, added))
+
+    def plan(self, removed: Iterable[Triple], added: Iterable[Triple]) -> Plan:
+        """To be carried out before anything else changes; raises if the space would grow too large."""
+        gone, come = self.store.difference(removed, added)
+        size = len(self.store) + len(come) - len(gone)
+        if size > self.limits.triples and (gone or come):
             raise SpaceError(
                 Fault.TOO_LARGE,
                 f"space {self.name!r} may hold {self.limits.triples} triples",
                 hint="remove some, or raise the limit",
             )
-        outcome = Outcome(self.version + 1, gone, come)
         touched = self._touched(gone, come)
-        for standing, touch in touched.items():
+        limit = self.limits.watch_time
+        risky = [each for each, touch in touched.items() if each.expected(touch, size) > limit]
+        return Plan(gone, come, touched, risky)
+
+    def carry_out(self, plan: Plan, ended: Mapping[str, SpaceError] | None = None) -> Outcome:
+        """`ended` are standing queries that are not to follow it, with the reason."""
+        gone, come = plan.removed, plan.added
+        if not gone and not come:
+            return Outcome(self.version)
+        outcome = Outcome(self.version + 1, gone, come)
+        left: dict[StandingQuery, Touched] = {}
+        for standing, touch in plan.touched.items():
             try:
+                if ended and standing.id in ended:
+                    raise ended[standing.id]
                 standing.before(touch)
-            except SpaceError as error:
-                outcome.failed.append((standing, error))
-        store.change(gone, come)
+            except Exception as error:  # noqa: BLE001 - the update stands whatever happens to a watch
+                outcome.failed.append((standing, _reason(error)))
+            else:
+                left[standing] = touch
+        self.store.change(gone, come)
         self.version = outcome.version
-        ended = {standing.id for standing, _ in outcome.failed}
-        for standing, touch in touched.items():
-            if standing.id in ended:
-                continue
+        for standing, touch in left.items():
             try:
                 change = standing.after(touch, self.version)
-            except SpaceError as error:
-                outcome.failed.append((standing, error))
+            except Exception as error:  # noqa: BLE001
+                outcome.failed.append((standing, _reason(error)))
             else:
                 if change is not None:
                     outcome.changes.append((standing, change))
@@ -155,3 +183,10 @@ class SpaceEngine:
         for mask, number in standing.masks:
             self._index.remove(mask, (standing.id, number))
         return True
+
+
+def _reason(error: Exception) -> SpaceError:
+    if isinstance(error, SpaceError):
+        return error
+    log.error("a watch cannot follow an update", exc_info=error)
+    return SpaceError(Fault.INTERNAL, "the space broker cannot follow it", hint="its log knows more")

@@ -42,7 +42,7 @@ class Runner:
         self.in_thread = 0
         self.killed = 0
 
-    async def run(self, name: str, size: int, job: Job) -> bytes:
+    async def run(self, name: str, size: int, job: Job, *, seconds: float | None = None) -> bytes:
         """The answer of a job; raises `SpaceError`.
 
         `name` tells jobs of the same cost, `size` is that of the store. A job without a name is never run in a thread.
@@ -52,7 +52,7 @@ class Runner:
             self._quick.move_to_end(name)
             return await self._in_thread(name, job)
         began = time.monotonic()
-        answer = await self._in_child(job)
+        answer = await self._in_child(job, self.seconds if seconds is None else seconds)
         if name and time.monotonic() - began < QUICK + 1e-8 * size:  # a fork takes time by itself
             self._quick[name] = size
             if len(self._quick) > REMEMBERED:
@@ -69,21 +69,21 @@ class Runner:
             self.killed += 1
             raise too_slow(self.seconds) from None
 
-    async def _in_child(self, job: Job) -> bytes:
+    async def _in_child(self, job: Job, seconds: float) -> bytes:
         self.forked += 1
         read_end, write_end = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _child(job, write_end, self.seconds)
+            _child(job, write_end, seconds)
         os.close(write_end)
         is_over = False
         try:
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout(seconds):
                 answer = await self._read(read_end)
             is_over = True
         except TimeoutError:
             self.killed += 1
-            raise too_slow(self.seconds) from None
+            raise too_slow(seconds) from None
         finally:
             os.close(read_end)
             if not is_over:

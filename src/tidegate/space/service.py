@@ -21,7 +21,7 @@ from pyoxigraph import Triple
 from tidegate.flow.timeout import UNKNOWN, Announcement
 from tidegate.space.answers import Answers
 from tidegate.space.durable import DurableSpace, change_json
-from tidegate.space.engine import Outcome
+from tidegate.space.engine import Outcome, Plan
 from tidegate.space.errors import Fault, SpaceError, malformed
 from tidegate.space.formats import plain_type, read_triples
 from tidegate.space.lane import Lane
@@ -34,6 +34,7 @@ from tidegate.space.standing import watch_id
 from tidegate.space.store import check_query
 from tidegate.space.terms import row_json
 from tidegate.space.transfer import evaluate_update
+from tidegate.space.trial import try_out
 from tidegate.space.update import read_update
 from tidegate.space.watchers import Watchers
 
@@ -132,10 +133,11 @@ class SpaceService:
         try:
             space = self._admit(request)
             difference = self._difference_nowait(space, request)
-            if difference is None:
+            plan = None if difference is None else space.engine.plan(*difference)
+            if plan is None or plan.risky:
                 began = None
                 return False
-            outcome = self._apply(space, *difference)
+            outcome = self._carry_out(space, plan)
         except Exception as error:  # noqa: BLE001 - whatever it is, only this request fails
             self.answered += 1
             done(self._failure(request, error))
@@ -190,7 +192,7 @@ class SpaceService:
             difference = None if len(request.body) >= LARGE else self._difference_nowait(space, request)
             if difference is None:
                 difference = await self._difference(space, request)
-            outcome = self._apply(space, *difference)
+            outcome = await self._apply(space, *difference)
         await space.commit()
         return self._updated(request, outcome)
 
@@ -214,8 +216,22 @@ class SpaceService:
             return space.engine.rehearse(operations)
         return await evaluate_update(self._runner, space.engine, text, operations)
 
-    def _apply(self, space: DurableSpace, removed: list[Triple], added: list[Triple]) -> Outcome:
-        outcome = space.apply(removed, added)
+    async def _apply(self, space: DurableSpace, removed: list[Triple], added: list[Triple]) -> Outcome:
+        """Watches that may take too long to follow it are tried out first; those that do are ended."""
+        plan = space.engine.plan(removed, added)
+        tried: set[str] = set()
+        slow: dict[str, SpaceError] = {}
+        while risky := [each for each in plan.risky if each.id not in tried]:
+            names, failed = await try_out(self._runner, space.engine, plan, risky)
+            tried |= names
+            slow |= failed
+            plan = space.engine.plan(removed, added)  # watches may have begun or ended meanwhile
+        return self._carry_out(space, plan, slow)
+
+    def _carry_out(
+        self, space: DurableSpace, plan: Plan, ended: dict[str, SpaceError] | None = None
+    ) -> Outcome:
+        outcome = space.carry_out(plan, ended)
         if not outcome.is_empty:
             self._commits[space.engine.name].append(outcome)
         return outcome

@@ -11,20 +11,23 @@ its patterns; see `outline`.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from pyoxigraph import QueryBoolean, QuerySolutions, Triple, Variable
 
+from tidegate.space.cost import Cost
 from tidegate.space.errors import unsupported
 from tidegate.space.outline import Slot, outline
 from tidegate.space.pattern_index import Mask
 from tidegate.space.settings import SpaceLimits
-from tidegate.space.store import TripleStore, check_query, too_many
+from tidegate.space.store import TripleStore, check_query, too_many, too_slow
 from tidegate.space.terms import Row, Term, canonical
 
 MANY_HITS = 64  # changed triples from which asking twice is cheaper than asking for each
 _UNSTABLE = ("RAND", "NOW", "UUID", "STRUUID", "BNODE")
+_UNKNOWN_DEGREE = 8  # of a query that could not be read
 _DUMMY = "<urn:tidegate:any>"
 
 
@@ -67,6 +70,11 @@ class Touched:
     added: Hits = field(default_factory=list)
     lost: set[Row] = field(default_factory=set)
     before: set[Row] | None = None
+    seconds: float = 0.0  # that it took so far
+
+    @property
+    def hits(self) -> int:
+        return len(self.removed) + len(self.added)
 
 
 class StandingQuery:
@@ -98,11 +106,29 @@ class StandingQuery:
         self._everything = f"{self._outline.prologue}SELECT * WHERE {self._outline.group}"
         self._is_direct = self._outline.is_one_pattern
         self._counts: Counter[Row] | None = None
+        began = time.monotonic()
         if self.is_incremental and drops:
             self._counts = Counter(self._project(each) for each in self._solutions(None))
         elif not self.is_incremental:
             self._counts = Counter(self._ask())
         self._size = len(self._ask()) if self._counts is None else self._counts.total()
+        degree = self._degree()
+        self._whole = Cost(degree, len(store), time.monotonic() - began)
+        self._single = Cost(degree, len(store), self._whole.seconds)  # no more than all, until one was measured
+
+    def _degree(self) -> int:
+        """The work may grow with this power of the store's size."""
+        found = self._outline
+        return _UNKNOWN_DEGREE if found.is_wild else max(1, len(found.patterns) + 2 * len(found.predicates))
+
+    def expected(self, touched: Touched, size: int) -> float:
+        """Seconds, rather too many, to follow an update after which the store has `size` triples."""
+        if self._is_direct:
+            return 0.0
+        if not self.is_incremental:
+            return self._whole.at(size)
+        hits = touched.hits * self._single.at(size)
+        return min(hits, 2.0 * self._whole.at(size)) if touched.hits > MANY_HITS else hits
 
     def _variables(self) -> list[str]:
         answer = self._store.ask(self.text)
@@ -161,7 +187,7 @@ class StandingQuery:
         limits = self._limits
         return self._store.rows(self.text, self.variables, seconds=limits.query_time, limit=limits.watch_rows)
 
-    def _solutions(self, bound: dict[str, Term] | None) -> list[Row]:
+    def _solutions(self, bound: dict[str, Term] | None, seconds: float | None = None) -> list[Row]:
         """Complete solutions, in the order of the patterns' variables."""
         limits = self._limits
         given = {Variable(name): term for name, term in bound.items()} if bound else None
@@ -169,16 +195,17 @@ class StandingQuery:
             self._everything,
             self._outline.variables,
             given,
-            seconds=limits.query_time if bound is None else limits.watch_time,
+            seconds=limits.query_time if seconds is None else seconds,
             limit=limits.watch_rows,
         )
 
     def _project(self, solution: Row) -> Row:
         return tuple(None if place is None else solution[place] for place in self._places)
 
-    def _using(self, hits: Hits) -> set[Row]:
-        """Complete solutions that use one of these triples, each once."""
+    def _using(self, hits: Hits, seconds: float) -> set[Row]:
+        """Complete solutions that use one of these triples, each once; `seconds` are for all of them."""
         found: set[Row] = set()
+        deadline = 0.0 if self._is_direct else time.monotonic() + seconds
         for triple, number in hits:
             bound = self._patterns[number].bind(triple)
             if bound is None:
@@ -186,30 +213,40 @@ class StandingQuery:
             if self._is_direct:
                 found.add(tuple(bound[name] for name in self._outline.variables))
             else:
-                found.update(self._solutions(bound))
+                left = deadline - time.monotonic()
+                if left <= 0.0:
+                    raise too_slow(self._limits.watch_time)
+                found.update(self._solutions(bound, left))
         return found
 
     def before(self, touched: Touched) -> None:
         """To be called while the store is as it was."""
         if not self.is_incremental:
             return
-        if len(touched.removed) + len(touched.added) > MANY_HITS and not self._is_direct:
-            touched.before = set(self._solutions(None))
+        limit = self._limits.watch_time
+        if self._is_direct:
+            touched.lost = self._using(touched.removed, limit)
+            return
+        began = time.monotonic()
+        if self._is_whole_cheaper(touched):
+            touched.before = set(self._solutions(None, limit))
         else:
-            touched.lost = self._using(touched.removed)
+            touched.lost = self._using(touched.removed, limit)
+        touched.seconds = time.monotonic() - began
+
+    def _is_whole_cheaper(self, touched: Touched) -> bool:
+        size, hits = len(self._store), touched.hits
+        return hits > MANY_HITS and 2.0 * self._whole.at(size) < hits * self._single.at(size)
 
     def after(self, touched: Touched, version: int) -> Change | None:
         """To be called when the store has changed; None if the answer is the same."""
-        if not self.is_incremental:
-            added, removed = self._renew()
+        if self._is_direct:
+            added, removed = self._net(self._using(touched.added, self._limits.watch_time), touched.lost)
         else:
-            # Solutions of a plain query are a set: no two have the same values.
-            if touched.before is None:
-                gained, lost = self._using(touched.added), touched.lost
-            else:
-                now = set(self._solutions(None))
-                gained, lost = now - touched.before, touched.before - now
-            added, removed = self._net(gained, lost)
+            began = time.monotonic()
+            added, removed = self._follow(touched, self._limits.watch_time - touched.seconds)
+            touched.seconds += time.monotonic() - began
+            self._learn(touched)
         if not added and not removed:
             return None
         self._size += len(added) - len(removed)
@@ -221,12 +258,29 @@ class StandingQuery:
         self._remember(change)
         return change
 
-    def _renew(self) -> tuple[list[Row], list[Row]]:
+    def _follow(self, touched: Touched, seconds: float) -> tuple[list[Row], list[Row]]:
+        if not self.is_incremental:
+            return self._renew(seconds)
+        # Solutions of a plain query are a set: no two have the same values.
+        if touched.before is None:
+            return self._net(self._using(touched.added, seconds), touched.lost)
+        now = set(self._solutions(None, seconds))
+        return self._net(now - touched.before, touched.before - now)
+
+    def _learn(self, touched: Touched) -> None:
+        """What it took is what it will take, until the store has grown."""
+        size = len(self._store)
+        if not self.is_incremental:
+            self._whole.learn(size, touched.seconds)
+        elif touched.before is not None:
+            self._whole.learn(size, touched.seconds / 2.0)
+        elif touched.hits:
+            self._single.learn(size, touched.seconds / touched.hits)
+
+    def _renew(self, seconds: float) -> tuple[list[Row], list[Row]]:
         assert self._counts is not None
-        limits = self._limits
-        fresh = Counter(
-            self._store.rows(self.text, self.variables, seconds=limits.watch_time, limit=limits.watch_rows)
-        )
+        limit = self._limits.watch_rows
+        fresh = Counter(self._store.rows(self.text, self.variables, seconds=seconds, limit=limit))
         added, removed = fresh - self._counts, self._counts - fresh
         self._counts = fresh
         return list(added.elements()), list(removed.elements())

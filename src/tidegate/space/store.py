@@ -126,35 +126,41 @@ class TripleStore:
         limit: int,
     ) -> list[Row]:
         """All answers of a SELECT, or one empty row for an ASK that is true."""
+        deadline = time.monotonic() + seconds
         answer = self.ask(text, substitutions)
         if isinstance(answer, QueryBoolean):
+            _check_time(deadline, seconds)
             return [()] if answer else []
         if isinstance(answer, QueryTriples):
             raise unsupported("only SELECT and ASK have rows")
-        deadline = time.monotonic() + seconds
         found: list[Row] = []
         while chunk := list(islice(answer, _STEP)):
             found += [tuple(solution[name] for name in variables) for solution in chunk]
             if len(found) > limit:
                 raise too_many(limit)
-            if time.monotonic() > deadline:
-                raise too_slow(seconds)
+            _check_time(deadline, seconds)
+        _check_time(deadline, seconds)  # there may have been much work for nothing
         return found
 
     def triples(self, text: str, *, seconds: float, limit: int) -> list[Triple]:
         """All answers of a CONSTRUCT."""
+        deadline = time.monotonic() + seconds
         answer = self.ask(text)
         if not isinstance(answer, QueryTriples):
             raise unsupported("only CONSTRUCT has triples")
-        deadline = time.monotonic() + seconds
         found: list[Triple] = []
         while chunk := list(islice(answer, _STEP)):
             found += chunk
             if len(found) > limit:
                 raise too_many(limit)
-            if time.monotonic() > deadline:
-                raise too_slow(seconds)
+            _check_time(deadline, seconds)
+        _check_time(deadline, seconds)
         return found
+
+
+def _check_time(deadline: float, seconds: float) -> None:
+    if time.monotonic() > deadline:
+        raise too_slow(seconds)
 
 
 def first_line(error: BaseException) -> str:

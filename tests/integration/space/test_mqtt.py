@@ -14,6 +14,7 @@ import pytest
 from tidegate.client import Client, OperationTimeout
 from tidegate.flow.timeout import FixedTimeout, parse_announcement
 from tidegate.space import Fault, SpaceError, SpaceLimits
+from tidegate.space.durable import DurableSpace
 from tidegate.space.knowledge import Space
 from tidegate.space.requests import Operation
 from tidegate.space.rights import Access, SpaceRights
@@ -135,6 +136,35 @@ def test_an_endless_query_ends_and_others_are_served_meanwhile(run_rig: RunRig) 
         assert rig.service.spaces["home"].engine.version == 1
 
     run_rig(body, limits=SpaceLimits(query_time=0.5, answer_bytes=1_000_000))
+
+
+CROSS = "SELECT (COUNT(*) AS ?n) { " + " . ".join(f"?a{i} ?b{i} ?c{i}" for i in range(4)) + " }"
+GROUPED = "SELECT ?o (COUNT(*) AS ?n) { ?s <urn:p> ?o } GROUP BY ?o"
+
+
+def test_a_watch_that_cannot_follow_an_update_ends_and_nobody_waits_for_it(
+    run_rig: RunRig, tmp_path: Path
+) -> None:
+    async def body(rig: Rig) -> None:
+        home, other = await rig.space(), await rig.space()
+        await home.insert("\n".join(f"<urn:s{i}> <urn:p> {i} ." for i in range(8)))
+        async with other.watch(CROSS) as watch, other.watch(GROUPED) as grouped:
+            many = "\n".join(f"<urn:s{i}> <urn:p> {i} ." for i in range(2000))
+            inserted = asyncio.create_task(home.insert(many))
+            served = 0
+            while not inserted.done():
+                await other.query(f"{ALL} LIMIT {served + 1}")
+                served += 1
+            assert await inserted == 2
+            with pytest.raises(SpaceError):
+                await anext(watch)
+            assert len((await anext(grouped)).added) == 1992
+            assert [each.text for each in rig.service.spaces["home"].engine.standing.values()] == [GROUPED]
+
+    run_rig(body, data=tmp_path)
+    again = DurableSpace("home", SpaceLimits(), tmp_path / "home")
+    assert [each.text for each in again.engine.standing.values()] == [GROUPED]
+    asyncio.run(again.close())
 
 
 def test_identical_queries_are_answered_once(run_rig: RunRig) -> None:

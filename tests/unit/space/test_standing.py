@@ -165,3 +165,47 @@ def test_what_is_forgotten_is_said() -> None:
     assert [change.version for change in watch.missed(3) or []] == [4, 5]
     assert watch.missed(5) == []
     assert watch.missed(9) is None
+
+
+def numbers(predicate: str, count: int) -> list[Triple]:
+    link = NamedNode(f"{P}{predicate}")
+    return [Triple(NamedNode(f"{P}{predicate}{i}"), link, Literal(i)) for i in range(count)]
+
+
+def test_work_that_gives_one_row_in_the_end_is_timed_as_well() -> None:
+    store = SpaceEngine("s").store
+    store.change([], numbers("p", 1000))
+    for text in (
+        "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f }",
+        "SELECT ?a { ?a ?b ?c . ?d ?e ?f FILTER (?c + ?f < 0) }",
+        "ASK { ?a ?b ?c . ?d ?e ?f FILTER (?c + ?f < 0) }",
+    ):
+        with pytest.raises(SpaceError) as caught:
+            store.rows(text, [], seconds=0.001, limit=10)
+        assert caught.value.fault is Fault.TIMEOUT
+
+
+def test_the_time_to_follow_an_update_is_for_all_its_triples() -> None:
+    engine = SpaceEngine("s", SpaceLimits(watch_time=0.02))
+    engine.insert(numbers("p", 5000))
+    watch = engine.watch(f"SELECT * {{ ?a <{P}p> ?b . ?c <{P}q> ?d FILTER (?b + ?d < 0) }}")
+    outcome = engine.insert(numbers("q", 60))
+    assert [(standing, error.fault) for standing, error in outcome.failed] == [(watch, Fault.TIMEOUT)]
+
+
+def test_what_may_take_too_long_is_known_before() -> None:
+    engine = SpaceEngine("s")
+    engine.insert(numbers("p", 10))
+    cross = engine.watch("SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }")
+    engine.watch(f"SELECT * {{ ?a <{P}q> ?b }}")
+    assert engine.plan([], numbers("q", 2)).risky == []
+    assert engine.plan([], numbers("q", 1000)).risky == [cross]
+
+
+def test_an_update_stands_whatever_a_watch_meets() -> None:
+    engine = SpaceEngine("s")
+    watch = engine.watch("SELECT (COUNT(*) AS ?n) { ?s ?p ?o }")
+    watch.history = ()  # type: ignore[assignment]  # so that it cannot remember a change
+    outcome = engine.insert(numbers("p", 1))
+    assert [error.fault for _, error in outcome.failed] == [Fault.INTERNAL]
+    assert (engine.version, engine.standing) == (1, {})
