@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import secrets
 import signal
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +26,12 @@ from tidegate.space.journal import (
     sync_folder,
     write_snapshot,
 )
+from tidegate.space.lock import FolderLock
 from tidegate.space.settings import SpaceLimits
 from tidegate.space.standing import Change, StandingQuery
 from tidegate.space.terms import row_from_json, row_json, to_ntriples
 
+log = logging.getLogger("tidegate.space.durable")
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d+)\.nt")
 _JOURNAL: Final = re.compile(r"journal-(\d+)\.log")
 
@@ -50,20 +54,29 @@ class DurableSpace:
         self._snapshot_bytes = snapshot_bytes
         self._journal: Journal | None = None
         self._snapshot: asyncio.Task[None] | None = None
+        self._lock: FolderLock | None = None
+        self._repeated: dict[int, int] = {}  # checksums of the updates applied again, by version
         self.snapshots = 0
         self.recovered = 0  # records applied again at the start
         self.epoch = secrets.token_hex(4)
         """Tells this space from one of the same name that was lost: versions and numbers are of one epoch."""
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            self.epoch = _epoch(folder / "epoch", self.epoch)
-            self._journal = Journal(self._recover(folder), sync=sync)
-            sync_folder(folder)
+            self._lock = FolderLock(folder)
+            try:
+                self.epoch = _epoch(folder / "epoch", self.epoch)
+                self._journal = Journal(self._recover(folder), sync=sync)
+                sync_folder(folder)
+            except BaseException:
+                self._lock.release()
+                raise
 
     def apply(self, removed: list[Triple], added: list[Triple]) -> Outcome:
         return self.carry_out(self.engine.plan(removed, added))
 
     def carry_out(self, plan: Plan, ended: Mapping[str, SpaceError] | None = None) -> Outcome:
+        if self._journal is not None:
+            self._journal.check()
         outcome = self.engine.carry_out(plan, ended)
         if self._journal is not None and not outcome.is_empty:
             for standing, _ in outcome.failed:
@@ -82,6 +95,8 @@ class DurableSpace:
         return f"{self.epoch}.{standing.life}"
 
     def watch(self, text: str) -> StandingQuery:
+        if self._journal is not None:
+            self._journal.check()
         known = len(self.engine.standing)
         standing = self.engine.watch(text)
         if self._journal is not None and len(self.engine.standing) > known:
@@ -118,6 +133,8 @@ class DurableSpace:
             await self._snapshot
         if self._journal is not None:
             await self._journal.close()
+        if self._lock is not None:
+            self._lock.release()
 
     def _rotate_if_due(self, journal: Journal) -> None:
         if journal.size > self._snapshot_bytes and journal is self._journal and self._snapshot is None:
@@ -131,18 +148,20 @@ class DurableSpace:
         path = self._folder / f"journal-{version}.log"
         if path == old.path:
             return  # not one update since the last
-        self._journal = Journal(path, sync=self._sync)
+        self._journal = Journal(path, sync=self._sync, after=old)
         if self._sync:
             sync_folder(self._folder)  # what is acknowledged from here on is found under this name
         target = self._folder / f"snapshot-{version}.nt"
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _write_and_exit(target, self.engine)
-        self._snapshot = asyncio.create_task(self._finish(pid, version, old))
+            _write_and_exit(target, self.engine, parent)
+        self._snapshot = asyncio.create_task(self._finish(pid, version, self._journal))
 
-    async def _finish(self, pid: int, version: int, old: Journal) -> None:
+    async def _finish(self, pid: int, version: int, journal: Journal) -> None:
         try:
-            await old.close()
+            if journal.older_closed is not None:
+                await asyncio.shield(journal.older_closed)
             _, status = await asyncio.to_thread(os.waitpid, pid, 0)
             if status == 0 and self._folder is not None:
                 self.snapshots += 1
@@ -164,24 +183,51 @@ class DurableSpace:
             _load_snapshot(folder / f"snapshot-{start}.nt", self.engine)
         journals = sorted(int(found[1]) for name in names if (found := _JOURNAL.fullmatch(name)))
         for number in journals:
+            path = folder / f"journal-{number}.log"
             if number >= start:
-                for record in read_records(folder / f"journal-{number}.log"):
+                # Nothing is written to a journal before the one before it is closed.
+                is_last = not any(
+                    (folder / f"journal-{each}.log").stat().st_size for each in journals if each > number
+                )
+                for record in read_records(path, is_last=is_last):
                     self._repeat(record)
+        self._repeated.clear()
         return folder / f"journal-{max([start, *journals])}.log"
 
     def _repeat(self, record: dict[str, Any]) -> None:
         self.recovered += 1
         engine = self.engine
         if "watch" in record:
-            engine.watch(record["watch"])
+            _watch_again(engine, record["watch"])
         elif "end" in record:
             engine.end_watch(record["end"])
         elif record["v"] == engine.version + 1:
             engine.apply(_triples(record.get("-", "")), _triples(record.get("+", "")))
             if engine.version != record["v"]:
                 raise _gap(engine, record["v"])
+            self._repeated[record["v"]] = _checksum(record)
         elif record["v"] > engine.version:
             raise _gap(engine, record["v"])
+        elif self._repeated.get(record["v"]) != _checksum(record):
+            raise SpaceError(
+                Fault.INTERNAL,
+                f"the journal of space {engine.name!r} has two different versions {record['v']}",
+                hint="two processes wrote to it: restore the folder from a backup",
+            )
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(f"{record.get('-', '')}\n{record.get('+', '')}".encode())
+
+
+def _watch_again(engine: SpaceEngine, text: str) -> StandingQuery | None:
+    """None if it cannot be watched any more: whoever wants it is told so when they ask."""
+    try:
+        return engine.watch(text)
+    except SpaceError as error:
+        log.warning("a watch is left out", extra={"space": engine.name, "watch": text[:200], "reason": str(error)})
+        engine.lives += 1  # the lives after it are the same as before
+        return None
 
 
 def _epoch(path: Path, fresh: str) -> str:
@@ -205,7 +251,7 @@ def _triples(text: str) -> list[Triple]:
     return [each.triple for each in parse(text.encode(), RdfFormat.N_TRIPLES)] if text else []
 
 
-def _write_and_exit(target: Path, engine: SpaceEngine) -> None:
+def _write_and_exit(target: Path, engine: SpaceEngine, parent: int) -> None:
     """In the child: never returns."""
     code = 1
     try:
@@ -213,7 +259,8 @@ def _write_and_exit(target: Path, engine: SpaceEngine) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.closerange(3, 1 << 16)
         os.nice(5)
-        write_snapshot(target, _meta(engine), engine.store.dump())
+        # If the parent is dead, another process may have gone on from the journals in another way.
+        write_snapshot(target, _meta(engine), engine.store.dump(), lambda: os.getppid() == parent)
         code = 0
     finally:
         os._exit(code)
@@ -241,7 +288,9 @@ def _load_snapshot(path: Path, engine: SpaceEngine) -> None:
     engine.store.bulk_load(triples)
     engine.version = meta["version"]
     for fields in meta["watches"]:
-        standing = engine.watch(fields["text"])
+        standing = _watch_again(engine, fields["text"])
+        if standing is None:
+            continue
         changes = [change_from_json(standing.variables, each) for each in fields["history"]]
         standing.restore(fields["life"], fields["number"], fields["version"], changes)
     engine.lives = meta["lives"]

@@ -3,7 +3,8 @@
 A record is its length, a checksum, and JSON. A snapshot is a file of its own: one line about versions and watches,
 then N-Triples. After a crash the newest snapshot is loaded and the records after it are applied again; standing
 queries see them as they did before, so the notifications that somebody missed are there again, with the same numbers.
-The last record may be torn: nobody was told that it was done. Damage anywhere else is refused, not repaired.
+The last record may be torn: nobody was told that it was done. It is cut off and kept in a file of its own. Damage
+anywhere else is refused, not repaired.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,15 +27,19 @@ from tidegate.space.errors import Fault, SpaceError
 log = logging.getLogger("tidegate.space.journal")
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _HEAD: Final = struct.Struct("<II")
+_BEGIN: Final = re.compile(rb'\{"(?:v|watch|end)":')  # of what any record holds
 SNAPSHOT_BYTES: Final = 64 * 1024 * 1024  # of journal that make a snapshot worth while
 Done: TypeAlias = Callable[[SpaceError | None], None]
 """Called when something is on disk, or with the reason why it will never be."""
 
 
 class Journal:
-    """One file being written; `commit` waits until what was added so far is on disk, many callers at once."""
+    """One file being written; `commit` waits until what was added so far is on disk, many callers at once.
 
-    def __init__(self, path: Path, *, sync: bool = True) -> None:
+    `after` is the journal that this one follows: it is closed, and nothing is written here before that is done.
+    """
+
+    def __init__(self, path: Path, *, sync: bool = True, after: Journal | None = None) -> None:
         self.path = path
         self._sync = sync
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -44,8 +50,18 @@ class Journal:
         self._thread = ThreadPoolExecutor(1, "tidegate-journal")
         self._error: OSError | None = None
         self.commits = 0
+        self._older = after
+        self.older_closed = None if after is None else asyncio.ensure_future(after.close())
+
+    def check(self) -> None:
+        """Raises `SpaceError` if the disk did not take something: nothing may be done that it should take."""
+        error = self._error if self._older is None else self._error or self._older._error
+        if error is not None:
+            raise _cannot_write(error)
 
     def add(self, record: dict[str, Any]) -> None:
+        if self._error is not None:
+            return  # nobody is told that it was done
         data = _json(record).encode()
         self._pending.append(_HEAD.pack(len(data), zlib.crc32(data)) + data)
         self.size += len(data) + _HEAD.size
@@ -60,7 +76,7 @@ class Journal:
         """The same without a wait: in the order of the calls, at once if all is on disk already."""
         if self._error is not None:
             done(_cannot_write(self._error))
-        elif self._writing is None and not self._pending:
+        elif self._writing is None and not self._pending and self._older is None:
             done(None)
         else:
             self._waiters.append(done)
@@ -71,11 +87,12 @@ class Journal:
         """One write and one sync for all that came while the last one was under way."""
         loop = asyncio.get_running_loop()
         try:
+            await self._wait_for_older()
             while self._waiters:
                 data, self._pending = b"".join(self._pending), []
                 waiters, self._waiters = self._waiters, []
                 try:
-                    if data:
+                    if data and self._error is None:
                         await loop.run_in_executor(self._thread, self._write, data)
                 except OSError as error:
                     self._error = error
@@ -84,6 +101,12 @@ class Journal:
                 self._tell_all(waiters)
         finally:
             self._writing = None
+
+    async def _wait_for_older(self) -> None:
+        if self._older is not None and self.older_closed is not None:
+            await asyncio.shield(self.older_closed)
+            self._error = self._older._error
+            self._older = None
 
     def _tell_all(self, waiters: list[Done]) -> None:
         """Whatever one of them does with it, the others are told."""
@@ -102,8 +125,11 @@ class Journal:
         self.commits += 1
 
     async def close(self) -> None:
-        if self._error is None and (self._pending or self._waiters):
-            await self.commit()
+        if self._error is None and (self._pending or self._waiters or self._older):
+            try:
+                await self.commit()
+            except SpaceError:
+                pass  # those who waited for it were told
         if self._writing is not None:
             await self._writing
         self._thread.shutdown()
@@ -127,39 +153,69 @@ def _cannot_write(error: OSError) -> SpaceError:
     )
 
 
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """All whole records; a torn last one is cut off the file."""
+def read_records(path: Path, *, is_last: bool = True) -> Iterator[dict[str, Any]]:
+    """All whole records. Only the last journal may end in a torn one, which is cut off and kept beside it."""
     data = path.read_bytes()
     at = 0
     while at < len(data):
-        begin = at + _HEAD.size
-        if begin > len(data):
+        end = _record_end(data, at)
+        if end is None:
             break
-        size, checksum = _HEAD.unpack_from(data, at)
-        end = begin + size
-        record = data[begin:end]
-        if end > len(data) or (zlib.crc32(record) != checksum and end == len(data)):
-            break
-        if zlib.crc32(record) != checksum:
-            raise SpaceError(
-                Fault.INTERNAL,
-                f"{path} is damaged at byte {at}",
-                hint="restore it from a backup; nothing was changed",
-            )
-        yield json.loads(record)
+        yield json.loads(data[at + _HEAD.size : end])
         at = end
-    if at < len(data):
-        os.truncate(path, at)
+    if at == len(data):
+        return
+    if not is_last or _has_record(data, at):
+        raise SpaceError(
+            Fault.INTERNAL,
+            f"{path} is damaged at byte {at}",
+            hint="restore it from a backup; nothing was changed",
+        )
+    _cut(path, data, at)
 
 
-def write_snapshot(path: Path, meta: dict[str, Any], triples: bytes) -> None:
-    """Whole or not at all."""
+def _record_end(data: bytes, at: int) -> int | None:
+    """None if no whole record begins here; one without content is none, such as a disk leaves after a power loss."""
+    begin = at + _HEAD.size
+    if begin > len(data):
+        return None
+    size, checksum = _HEAD.unpack_from(data, at)
+    end: int = begin + size
+    is_whole = size > 0 and end <= len(data) and zlib.crc32(memoryview(data)[begin:end]) == checksum
+    return end if is_whole else None
+
+
+def _has_record(data: bytes, at: int) -> bool:
+    """Whether a whole record begins anywhere after this place."""
+    return any(
+        _record_end(data, found.start() - _HEAD.size) is not None
+        for found in _BEGIN.finditer(data, at + _HEAD.size + 1)
+    )
+
+
+def _cut(path: Path, data: bytes, at: int) -> None:
+    kept = path.with_name(f"torn-{path.stem}-{at}.bin")
+    with kept.open("wb") as file:
+        file.write(data[at:])
+        file.flush()
+        os.fsync(file.fileno())
+    os.truncate(path, at)
+    log.warning("a torn record was cut off", extra={"journal": str(path), "at": at, "kept": str(kept)})
+
+
+def write_snapshot(
+    path: Path, meta: dict[str, Any], triples: bytes, is_wanted: Callable[[], bool] = lambda: True
+) -> None:
+    """Whole or not at all; in the end it is asked whether it still `is_wanted`."""
     temporary = path.with_name(f"_{path.name}")
     with temporary.open("wb") as file:
         file.write(json.dumps(meta, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
         file.write(triples)
         file.flush()
         os.fsync(file.fileno())
+    if not is_wanted():
+        temporary.unlink()
+        return
     temporary.rename(path)
     sync_folder(path.parent)
 

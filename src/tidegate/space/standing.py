@@ -247,11 +247,10 @@ class StandingQuery:
             added, removed = self._follow(touched, self._limits.watch_time - touched.seconds)
             touched.seconds += time.monotonic() - began
             self._learn(touched)
-        if not added and not removed:
-            return None
-        self._size += len(added) - len(removed)
         if self._size > self._limits.watch_rows:
             raise too_many(self._limits.watch_rows)
+        if not added and not removed:
+            return None
         self.number += 1
         self.version = version
         change = Change(version=version, number=self.number, added=added, removed=removed)
@@ -283,10 +282,12 @@ class StandingQuery:
         fresh = Counter(self._store.rows(self.text, self.variables, seconds=seconds, limit=limit))
         added, removed = fresh - self._counts, self._counts - fresh
         self._counts = fresh
+        self._size = fresh.total()
         return list(added.elements()), list(removed.elements())
 
     def _net(self, gained: set[Row], lost: set[Row]) -> tuple[list[Row], list[Row]]:
         counts = self._counts
+        self._size += len(gained) - len(lost)  # solutions, also where several make one row
         if counts is None:
             return [self._project(each) for each in gained], [self._project(each) for each in lost]
         plus = Counter(self._project(each) for each in gained)

@@ -14,6 +14,7 @@ from pyoxigraph import (
     Store,
     Triple,
     Variable,
+    parse,
 )
 
 from tidegate.space.errors import Fault, SpaceError, malformed, unsupported
@@ -99,7 +100,8 @@ class TripleStore:
 
     def bulk_load(self, data: bytes) -> None:
         """N-Triples, quickly and without a difference: for a store that is empty."""
-        self._store.bulk_load(data, RdfFormat.N_TRIPLES)
+        # The store's own loader would give blank nodes new labels, and records tell of them by the old ones.
+        self._store.bulk_extend(parse(data, RdfFormat.N_TRIPLES))
         self._size = len(self._store)
 
     def dump(self) -> bytes:
