@@ -26,6 +26,7 @@ log = logging.getLogger("tidegate.space.mqtt")
 
 OPERATIONS: Final = frozenset(Operation)
 A_TURN: Final = 32  # messages after which others have their turn
+HEAD: Final = 2048  # bytes of an answer's packet that are neither its body nor what the request gave
 OPEN: Final = 8192  # requests that are served, wait, or have an answer to be sent
 
 
@@ -150,7 +151,15 @@ class MqttFront:
             accept=properties.get(ACCEPT),
             who=MQTT,
             client=response_topic,
+            room=self._room(message, response_topic),
         )
+
+    def _room(self, message: Message, response_topic: str) -> int | None:
+        """What the MQTT broker takes in one packet, without what goes with every answer."""
+        largest = self._client.limits.maximum_packet_size
+        if largest is None:
+            return None
+        return largest - HEAD - len(response_topic.encode()) - len(message.correlation_data or b"")
 
     def _notify(self, space: str, watch: str, data: bytes) -> None:
         topic = changes_topic(space, watch, self._prefix)

@@ -44,6 +44,7 @@ class Request:
     accept: str | None = None
     who: str = ANONYMOUS
     client: str = ""
+    room: int | None = None  # bytes that the way back can carry, None for any number
 
 
 @dataclass(slots=True, kw_only=True)

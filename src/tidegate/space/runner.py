@@ -3,12 +3,14 @@
 The store has no way to interrupt a query, and SPARQL can ask for work without end in a few words. So a query runs in
 a child made by fork: it sees the triples as they were at that moment, shares their memory, and can be killed. A text
 that was quick before is asked in a thread instead, which saves the fork; the store lets go of the interpreter while it
-works. Forks happen in the thread that changes the store, so never in the midst of a change.
+works. Such threads are few, and one that takes too long all the same cannot be stopped: until it has ended, everything
+is forked. Forks happen in the thread that changes the store, so never in the midst of a change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import resource
@@ -16,6 +18,7 @@ import signal
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, Final, TypeAlias
 
 from tidegate.space.errors import Fault, SpaceError
@@ -34,10 +37,13 @@ _OK, _ERROR = b"+", b"-"
 class Runner:
     """`seconds` is the longest any job may take, `max_bytes` the most it may answer."""
 
-    def __init__(self, *, seconds: float, max_bytes: int) -> None:
+    def __init__(self, *, seconds: float, max_bytes: int, workers: int = 4) -> None:
         self.seconds = seconds
         self.max_bytes = max_bytes
-        self._quick: OrderedDict[str, int] = OrderedDict()
+        self._quick: OrderedDict[bytes, int] = OrderedDict()  # by digest: texts may be long
+        self._threads = ThreadPoolExecutor(workers, "tidegate-query")
+        self._waits = ThreadPoolExecutor(workers, "tidegate-wait")
+        self._late = 0  # threads that took too long and are still at it
         self.forked = 0
         self.in_thread = 0
         self.killed = 0
@@ -47,27 +53,36 @@ class Runner:
 
         `name` tells jobs of the same cost, `size` is that of the store. A job without a name is never run in a thread.
         """
-        known = self._quick.get(name)
-        if known is not None and size <= known * GROWTH + 1000:
-            self._quick.move_to_end(name)
-            return await self._in_thread(name, job)
+        key = hashlib.sha256(name.encode()).digest()
+        known = self._quick.get(key)
+        if known is not None and size <= known * GROWTH and self._late == 0:
+            self._quick.move_to_end(key)
+            return await self._in_thread(key, job)
         began = time.monotonic()
         answer = await self._in_child(job, self.seconds if seconds is None else seconds)
         if name and time.monotonic() - began < QUICK + 1e-8 * size:  # a fork takes time by itself
-            self._quick[name] = size
+            self._quick[key] = size
             if len(self._quick) > REMEMBERED:
                 self._quick.popitem(last=False)
         return answer
 
-    async def _in_thread(self, name: str, job: Job) -> bytes:
+    async def _in_thread(self, key: bytes, job: Job) -> bytes:
         self.in_thread += 1
-        try:
-            return await asyncio.wait_for(asyncio.to_thread(_bounded, job, self.max_bytes), self.seconds)
-        except TimeoutError:
-            # The thread goes on to its end, which is finite; but this text is never trusted again so easily.
-            self._quick.pop(name, None)
-            self.killed += 1
-            raise too_slow(self.seconds) from None
+        work = asyncio.get_running_loop().run_in_executor(self._threads, _bounded, job, self.max_bytes)
+        done, _ = await asyncio.wait([work], timeout=self.seconds)
+        if done:
+            return work.result()
+        # The thread goes on to its end, which is finite; but this text is not trusted again so easily.
+        self._quick.pop(key, None)
+        self.killed += 1
+        self._late += 1
+        work.add_done_callback(self._on_late)
+        raise too_slow(self.seconds)
+
+    def _on_late(self, work: asyncio.Future[bytes]) -> None:
+        self._late -= 1
+        if not work.cancelled():
+            work.exception()  # nobody waits for it any more
 
     async def _in_child(self, job: Job, seconds: float) -> bytes:
         self.forked += 1
@@ -89,7 +104,8 @@ class Runner:
             if not is_over:
                 _kill(pid)
             # Short: it has said all it has to say, or is dead.
-            status = await asyncio.shield(asyncio.to_thread(os.waitpid, pid, 0))
+            waiting = asyncio.get_running_loop().run_in_executor(self._waits, os.waitpid, pid, 0)
+            status = await asyncio.shield(waiting)
         return _open(answer, status[1])
 
     async def _read(self, descriptor: int) -> bytes:
@@ -114,6 +130,14 @@ class Runner:
             size += len(part)
             if size > self.max_bytes:
                 raise too_large(self.max_bytes)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+        self._waits.shutdown(wait=False)
+
+    @property
+    def has_late_threads(self) -> bool:
+        return self._late > 0
 
     def statistics(self) -> dict[str, int]:
         return {"forked": self.forked, "in_thread": self.in_thread, "killed": self.killed}

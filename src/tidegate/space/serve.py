@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import signal
 import ssl
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -109,6 +111,15 @@ async def serve(options: ServeOptions, ready: Callable[[str], None] = print) -> 
         ready(f"tidegate space ready on {' and '.join(places)}, {kept}: {sizes}")
         await tasks.wait_for(stop)
         log.info("stopping")
+    if service.has_late_threads:
+        _leave()
+
+
+def _leave() -> None:
+    """All is closed; a query in a thread that cannot be stopped is not waited for."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 async def _sweep(service: SpaceService) -> None:

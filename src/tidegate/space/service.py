@@ -13,6 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from tidegate.space.requests import JSON, Operation, Request, Response, changes_
 from tidegate.space.rights import Access, SpaceRights
 from tidegate.space.runner import Runner
 from tidegate.space.settings import SpaceLimits
-from tidegate.space.standing import watch_id
+from tidegate.space.standing import Change, watch_id
 from tidegate.space.store import check_query
 from tidegate.space.terms import row_json
 from tidegate.space.transfer import evaluate_update
@@ -43,6 +44,7 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 LARGE: Final = 64 * 1024  # bytes of a request that is read in a thread
 USE: Final = 0.6  # of the capacity that checks of watchers may take: the rest is for reactions and others
+HEAD: Final = 1024  # bytes of the answer to a check beside the changes
 FRESH: Final = 0.01  # seconds that an announced load is good for
 UNCOMMITTED: Final = (
     4096  # updates that may wait for the disk without a task that whoever takes requests can count
@@ -83,7 +85,9 @@ class SpaceService:
         }
         self.lanes[Operation.INSERT] = self.lanes[Operation.REMOVE] = self.lanes[Operation.UPDATE]
         self.notify: Notify = lambda _space, _watch, _data: None
-        self._runner = Runner(seconds=self.limits.query_time, max_bytes=self.limits.answer_bytes)
+        self._runner = Runner(
+            seconds=self.limits.query_time, max_bytes=self.limits.answer_bytes, workers=query_workers
+        )
         self._answers = Answers(self._runner, self.lanes[Operation.QUERY])
         self.watchers = Watchers(
             ((name, watch) for name, space in self.spaces.items() for watch in space.engine.standing),
@@ -117,6 +121,7 @@ class SpaceService:
                     body, content_type, version = await self._check(space, request)
                 case _:
                     return await self._update(space, request)
+            _check_room(request, body)
         except Exception as error:  # noqa: BLE001 - whatever it is, only this request fails
             return self._failure(request, error)
         return Response(body=body, content_type=content_type, version=version, load=self.announce(request))
@@ -269,13 +274,14 @@ class SpaceService:
     async def _watch(self, space: DurableSpace, request: Request) -> tuple[bytes, str, int]:
         text = _watch_text(request)
         async with self.lanes[Operation.WATCH].turn():
+            is_new = watch_id(text) not in space.engine.standing
             # One pattern gives its rows one by one, and stops where there are too many.
-            if watch_id(text) not in space.engine.standing and not outline(text).is_one_pattern:
+            if is_new and not outline(text).is_one_pattern:
                 await self._try_out(space, text)
             standing = space.watch(text)
             # Rows, number and version are of one moment: what changes while the disk is waited for is notified.
             version = space.engine.version
-            body = {
+            fields = {
                 "watch": standing.id,
                 "life": space.life(standing),
                 "topic": changes_topic(request.space, standing.id),
@@ -284,9 +290,16 @@ class SpaceService:
                 "number": standing.number,
                 "rows": [row_json(standing.variables, row) for row in standing.rows()],
             }
+            body = json.dumps(fields, ensure_ascii=False).encode()
+            try:
+                _check_room(request, body)
+            except SpaceError:
+                if is_new:
+                    space.end_watch(standing.id)
+                raise
         self.watchers.note(request.space, standing.id, request.client)
         await space.commit()
-        return json.dumps(body, ensure_ascii=False).encode(), JSON, version
+        return body, JSON, version
 
     async def _try_out(self, space: DurableSpace, text: str) -> None:
         """Ask it once where it can be stopped, before it is asked where it cannot."""
@@ -322,14 +335,15 @@ class SpaceService:
                 )
             is_same = life is None or life == space.life(standing)
             missed = standing.missed(number) if is_same else None
+            texts = None if missed is None else _as_many_as_fit(standing.variables, missed, request.room)
             body: dict[str, Any] = {
                 "watch": watch,
                 "life": space.life(standing),
                 "version": space.engine.version,
                 "number": standing.number,
             }
-            if missed is not None:
-                body["missed"] = [change_json(standing.variables, change) for change in missed]
+            if texts is not None:
+                body["missed"] = texts
             else:
                 body["rows"] = [row_json(standing.variables, row) for row in standing.rows()]
             version = space.engine.version
@@ -385,6 +399,12 @@ class SpaceService:
     async def close(self) -> None:
         for space in self.spaces.values():
             await space.close()
+        self._runner.close()
+
+    @property
+    def has_late_threads(self) -> bool:
+        """Threads that nobody can stop hold up the end of the process."""
+        return self._runner.has_late_threads
 
     def statistics(self) -> dict[str, Any]:
         return {
@@ -403,6 +423,31 @@ class SpaceService:
                 for name, space in self.spaces.items()
             },
         }
+
+
+def _check_room(request: Request, body: bytes) -> None:
+    if request.room is not None and len(body) > request.room:
+        raise SpaceError(
+            Fault.TOO_LARGE,
+            f"the answer has {len(body)} bytes, and the MQTT broker takes no such packet",
+            hint="ask for less, ask over HTTP, or raise max_packet_size of the MQTT broker",
+        )
+
+
+def _as_many_as_fit(
+    variables: list[str], changes: list[Change], room: int | None
+) -> list[dict[str, Any]] | None:
+    """Changes in JSON, the oldest first; None if there are some and not even the first fits."""
+    left = inf if room is None else room - HEAD
+    found: list[dict[str, Any]] = []
+    for change in changes:
+        fields = change_json(variables, change)
+        if room is not None:
+            left -= len(json.dumps(fields, ensure_ascii=False).encode()) + 2
+        if left < 0:
+            return found or None
+        found.append(fields)
+    return found
 
 
 def _text(body: bytes) -> str:

@@ -222,7 +222,10 @@ class Watch:
                 change = change_from_json(self.variables, each)
                 if change.number == self.number + 1:
                     self._take(change)
-            self.version = max(self.version, fields["version"])
+            if self.number < fields["number"]:
+                self._repeating.nudge()  # there is more than one answer can carry
+            else:
+                self.version = max(self.version, fields["version"])
         losses = max(0, self.number - before)
         self.lost += losses
         return losses

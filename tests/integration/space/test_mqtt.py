@@ -238,6 +238,41 @@ def test_a_response_topic_that_is_none_ends_nothing(run_rig: RunRig, tmp_path: P
     run_rig(body, data=tmp_path)
 
 
+def test_answers_that_no_packet_can_carry_are_refused(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home = await rig.space()
+        for number in range(5):
+            await home.insert(f'<urn:a> <urn:p> "{number}{"x" * 300_000}" .')
+        for operation in (Operation.QUERY, Operation.WATCH):
+            with pytest.raises(SpaceError) as caught:
+                await home.request(operation, ALL)
+            assert caught.value.fault is Fault.TOO_LARGE
+            assert "HTTP" in caught.value.hint
+        assert rig.service.spaces["home"].engine.standing == {}
+
+    run_rig(body)
+
+
+def test_more_was_missed_than_one_packet_can_carry(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home, other = await rig.space(), await rig.space()
+        rig.service.notify = lambda *_: None
+        async with home.watch(ALL, policy=FixedTimeout(0.5)) as watch:
+            for number in range(6):
+                await other.insert(f'<urn:a> <urn:p> "{number}{"x" * 300_000}" .')
+            numbers = [(await anext(watch)).number for _ in range(6)]
+            assert numbers == [1, 2, 3, 4, 5, 6]
+            assert watch.resets == 0
+            await other.update(
+                "INSERT { ?s <urn:p> ?new } WHERE { ?s <urn:p> ?o BIND (CONCAT(?o, 'y') AS ?new) }"
+            )
+            with pytest.raises(SpaceError) as caught:  # neither the change nor the whole answer fits
+                await anext(watch)
+            assert caught.value.fault is Fault.TOO_LARGE
+
+    run_rig(body)
+
+
 def test_watchers_see_every_change_in_order(run_rig: RunRig) -> None:
     async def body(rig: Rig) -> None:
         home, other = await rig.space(), await rig.space()

@@ -1,6 +1,7 @@
 """Content types, rights, lanes and the runner, each alone."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import BinaryIO
 
@@ -210,5 +211,40 @@ def test_the_runner_trusts_what_was_quick_until_the_store_has_grown() -> None:
         for _ in range(5):
             await runner.run("", 10_000_000, lambda output: output.write(b"x") and None)
         assert runner.forked == forked + 6
+
+    asyncio.run(body())
+
+
+def test_what_was_quick_with_a_small_store_is_not_trusted_with_a_larger_one() -> None:
+    async def body() -> None:
+        runner = Runner(seconds=5.0, max_bytes=1000)
+        while runner.in_thread == 0:
+            await runner.run("same", 10, lambda output: None)
+        forked = runner.forked
+        await runner.run("same", 500, lambda output: None)
+        assert runner.forked == forked + 1
+
+    asyncio.run(body())
+
+
+def test_while_a_thread_is_late_everything_is_forked() -> None:
+    async def body() -> None:
+        runner = Runner(seconds=0.5, max_bytes=1000, workers=1)
+        release = threading.Event()
+        while runner.in_thread == 0:
+            await runner.run("late", 10**8, lambda output: None)
+        with pytest.raises(SpaceError) as caught:
+            await runner.run("late", 10**8, lambda output: release.wait() and None)
+        assert caught.value.fault is Fault.TIMEOUT
+        assert runner.has_late_threads
+        before = runner.in_thread
+        for _ in range(5):
+            await runner.run("quick", 10**8, lambda output: None)
+        assert runner.in_thread == before
+        release.set()
+        async with asyncio.timeout(10.0):
+            while runner.in_thread == before:
+                await runner.run("quick", 10**8, lambda output: None)
+        runner.close()
 
     asyncio.run(body())
