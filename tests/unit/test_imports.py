@@ -42,7 +42,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "client": frozenset({"mqtt", "flow", "net", "stats"}),
     "rpc": frozenset({"client", "mqtt", "flow"}),
     "cluster": frozenset({"broker", "client", "mqtt", "flow", "net", "stats"}),
-    "space": frozenset({"rpc", "client", "mqtt"}),
+    "space": frozenset({"rpc", "client", "mqtt", "flow"}),
     # lake takes what the broker records, and knows nothing else of it.
     "lake": frozenset({"schema", "stats", "broker.recording", "broker.settings"}),
     "policy": frozenset({"schema", "flow", "lake.arrow", "broker.settings"}),
@@ -69,6 +69,7 @@ ALLOWED: dict[str, frozenset[str]] = {
             "client",
             "cluster",
             "rpc",
+            "space",
             "pipeline",
             "lab",
             "settings",

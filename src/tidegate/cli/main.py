@@ -26,6 +26,7 @@ COMMANDS = {
     "top": "top",
     "rpc": "rpc",
     "bench": "bench",
+    "space": "space",
     "lake": "lake",
     "pipeline": "pipeline",
     "policy": "policy",

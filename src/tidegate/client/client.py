@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
@@ -34,6 +35,7 @@ from tidegate.client.limits import ServerLimits
 from tidegate.client.message import Message
 from tidegate.client.options import ClientOptions
 from tidegate.client.publishing import SENT, Acknowledgement, Outgoing
+from tidegate.client.repeating import Answered, Repeating
 from tidegate.client.sending import Sender
 from tidegate.client.subscribing import (
     Request,
@@ -42,7 +44,10 @@ from tidegate.client.subscribing import (
     subscribe_packet,
     subscription_list,
 )
+from tidegate.flow import timeout_policy
 from tidegate.flow.load_report import LoadReport
+from tidegate.flow.timeout import NAME as LOAD_PROPERTY
+from tidegate.flow.timeout import TimeoutPolicy, parse_announcement
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.packets import Connack, Disconnect, Subscription, Unsubscribe
 from tidegate.mqtt.properties import Properties, Property
@@ -55,6 +60,10 @@ _DEFAULT: Any = object()
 """Stands for `options.operation_timeout` where None already means no limit."""
 
 _CLOSE_TIMEOUT = 5.0
+
+
+def _no_losses(_response: Message) -> int:
+    return 0
 
 
 class Client:
@@ -336,6 +345,56 @@ class Client:
             connection.calls.close(correlation)
             response.cancel()
 
+    async def watch(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        policy: TimeoutPolicy | str = "active",
+        losses: Callable[[Message], int] = _no_losses,
+        nudge: str | None = None,
+        timeout: float = 2.0,
+        qos: int = 1,
+        random: Random | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> AsyncIterator[Message]:
+        """Repeat a request for ever and give its responses: `async for response in client.watch(…)`.
+
+        `policy` says how long to wait in between: "active", "adaptive", "fixed" and the others of `flow.TIMEOUT`, or
+        an object. `losses` looks at a response and says how many updates it brought that nobody had told of; that
+        is what the adaptive policies live on. A message on the topic filter `nudge` is a reason to ask soon. The load
+        is read from the User Property `tide-load` of a response. A request without response is one more to repeat.
+        """
+        found: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
+
+        async def ask() -> Answered:
+            try:
+                response = await self.request(topic, payload, timeout=timeout, qos=qos, **fields)
+            except (OperationTimeout, NoResponder):
+                return Answered(is_dropped=True)
+            await found.put(response)
+            load = parse_announcement(dict(response.user_properties).get(LOAD_PROPERTY, ""))
+            return Answered(losses=losses(response), load=load)
+
+        made = timeout_policy(policy)() if isinstance(policy, str) else policy
+        repeating = Repeating(ask, made.loop(), random)
+        if nudge is not None:
+            await self.subscribe(nudge, callback=lambda _: repeating.nudge())
+        work = asyncio.ensure_future(repeating.run())
+        try:
+            while True:
+                getting = asyncio.ensure_future(found.get())
+                await asyncio.wait([getting, work], return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    work.result()
+                yield await getting
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            if nudge is not None and self.is_connected:
+                await self.unsubscribe(nudge)
+
     async def respond(
         self,
         request: Message,
@@ -417,9 +476,10 @@ class Client:
         self, topic: str, payload: Payload, qos: int, fields: MessageFields, correlation: bytes
     ) -> None:
         calls = self._connection.calls
-        async with self._subscribing_to_responses:
-            if not calls.topic:
-                calls.topic = await self._subscribe_to_responses()
+        if not calls.topic:
+            async with self._subscribing_to_responses:
+                if not calls.topic:
+                    calls.topic = await self._subscribe_to_responses()
         fields["response_topic"], fields["correlation_data"] = calls.topic, correlation
         packet = self._sender.packet(topic, payload, qos, False, fields)
         # Not into the outbox: nobody will wait for the response in a later process. QoS 2 has to, for there its

@@ -26,6 +26,14 @@ from tidegate.flow.shared import (
     hash_client,
     hash_topic,
 )
+from tidegate.flow.timeout import (
+    ActiveTimeout,
+    AdaptiveTimeout,
+    FixedTimeout,
+    NoTimeout,
+    PaperTimeout,
+    TimeoutPolicy,
+)
 
 SHARED: dict[str, Callable[[], SharedPolicy]] = {
     "round_robin": RoundRobin,
@@ -56,6 +64,13 @@ BALANCE: dict[str, Callable[..., BalancePolicy]] = {
     "off": NoBalance,
 }
 PLACEMENT: dict[str, Callable[..., PlacementPolicy]] = {"spread": Spread, "one": OneNode, "random": AnyNode}
+TIMEOUT: dict[str, Callable[..., TimeoutPolicy]] = {
+    "active": ActiveTimeout,
+    "adaptive": AdaptiveTimeout,
+    "fixed": FixedTimeout,
+    "paper": PaperTimeout,
+    "off": NoTimeout,
+}
 
 _T = TypeVar("_T")
 
@@ -101,12 +116,18 @@ def placement_policy(name: str) -> Callable[..., PlacementPolicy]:
     return _find("placement", name, PLACEMENT)
 
 
+def timeout_policy(name: str) -> Callable[..., TimeoutPolicy]:
+    """What makes a timeout policy; its keywords differ, none is required. Raises `UnknownPolicy`."""
+    return _find("timeout", name, TIMEOUT)
+
+
 __all__ = [
     "BACKOFF",
     "BALANCE",
     "PLACEMENT",
     "PRIORITY",
     "SHARED",
+    "TIMEOUT",
     "BackoffPolicy",
     "BalancePolicy",
     "PlacementPolicy",
@@ -114,10 +135,12 @@ __all__ = [
     "RandomMember",
     "RoundRobin",
     "SharedPolicy",
+    "TimeoutPolicy",
     "UnknownPolicy",
     "backoff_policy",
     "balance_policy",
     "placement_policy",
     "priority_policy",
     "shared_policy",
+    "timeout_policy",
 ]

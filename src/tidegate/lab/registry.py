@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from tidegate.lab.active import PAPER as ACTIVE
 from tidegate.lab.backoff import PAPER as BACKOFF
 from tidegate.lab.cluster import PAPER as CLUSTER
 from tidegate.lab.errors import UnknownExperiment
@@ -11,7 +12,7 @@ from tidegate.lab.experiment import Experiment, Paper
 from tidegate.lab.rpc import PAPER as RPC
 from tidegate.lab.shared import PAPER as SHARED
 
-PAPERS: tuple[Paper, ...] = (BACKOFF, CLUSTER, RPC, SHARED)
+PAPERS: tuple[Paper, ...] = (BACKOFF, CLUSTER, ACTIVE, RPC, SHARED)
 NEAREST = 3
 
 

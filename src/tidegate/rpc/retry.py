@@ -1,17 +1,20 @@
-"""When to try again: a counter, waits that grow, and jitter so that those who failed together come back apart."""
+"""When to try again: a counter, and waits that grow and drift apart, as those of reconnects do."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
 
+from tidegate.flow.timeout import DecorrelatedJitter
 from tidegate.rpc.errors import RpcError
+
+_GROWN = 20  # attempts after which waits grow no longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """`attempts` in all, the first included. The wait before attempt n+1 is drawn from the upper half of
-    `base` · 2^(n-1), at most `longest`: half is enough to spread, and the lower half would hit what is still ill.
+    """`attempts` in all, the first included. Waits are decorrelated jitter from `base` to `longest`
+    (`flow.timeout.DecorrelatedJitter`): those who failed together come back apart.
 
     `silence`: a call that got no answer at all is sent again after this long; None waits for its deadline. The
     gateway knows it by its key, so that only the answer is repeated.
@@ -29,13 +32,13 @@ class Retry:
                 hint="attempts from 1, base above 0, longest not below base",
             )
 
-    def bound(self, attempt: int) -> float:
-        """The longest wait after this attempt, the first being 1."""
-        return min(self.longest, self.base * 2.0 ** min(attempt - 1, 60))
-
     def delay(self, attempt: int, random: Random) -> float:
-        bound = self.bound(attempt)
-        return random.uniform(bound / 2.0, bound)
+        """The wait after this attempt, the first being 1. Nothing is kept between two: the next may be another
+        process's."""
+        waits = DecorrelatedJitter(self.base, self.longest, random)
+        for _ in range(min(attempt, _GROWN) - 1):
+            waits.next_delay()
+        return waits.next_delay()
 
     def after(self, attempt: int, now: float, deadline: float, random: Random) -> float | None:
         """Seconds to wait after this attempt failed; None to give up, because of the count or the deadline."""

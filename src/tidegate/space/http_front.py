@@ -1,0 +1,194 @@
+"""A space service over HTTP: the SPARQL 1.1 Protocol, and RDF in and out of a space.
+
+    GET, POST  /<space>/sparql    query and update, as the protocol has it
+    GET        /<space>/data      all triples
+    POST       /<space>/data      insert RDF
+    DELETE     /<space>/data      remove the RDF in the body
+    POST       /<space>/watch     begin a standing query; /<space>/check: what was missed of it
+    GET        /                  what is there, and how busy
+
+The token of `Authorization: Bearer …` says who asks.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from typing import Final
+
+from aiohttp import web
+
+from tidegate.flow.timeout import NAME
+from tidegate.space.errors import Fault, SpaceError, malformed
+from tidegate.space.formats import SPARQL_QUERY, SPARQL_UPDATE, plain_type
+from tidegate.space.requests import JSON, Operation, Request, Response
+from tidegate.space.service import SpaceService
+
+STATUS: Final = {
+    Fault.MALFORMED: 400,
+    Fault.UNSUPPORTED: 400,
+    Fault.UNKNOWN_SPACE: 404,
+    Fault.UNKNOWN_WATCH: 404,
+    Fault.FORBIDDEN: 403,
+    Fault.TOO_LARGE: 413,
+    Fault.TIMEOUT: 504,
+    Fault.BUSY: 503,
+    Fault.CONTENT_TYPE: 406,
+    Fault.INTERNAL: 500,
+}
+_FORM: Final = "application/x-www-form-urlencoded"
+_GRAPHS: Final = ("default-graph-uri", "named-graph-uri", "using-graph-uri", "using-named-graph-uri")
+EVERYTHING: Final = b"CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"
+
+
+class HttpFront:
+    """`async with HttpFront(service, port=0) as front: front.port`"""
+
+    def __init__(
+        self,
+        service: SpaceService,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._service = service
+        self._host = host
+        self._wanted = port
+        self._tls = tls
+        self.port = 0
+        app = web.Application(client_max_size=service.limits.request_bytes)
+        app.router.add_get("/", self._about)
+        app.router.add_route("*", "/{space}/sparql", self._sparql)
+        app.router.add_route("*", "/{space}/data", self._data)
+        app.router.add_post("/{space}/watch", self._watch)
+        app.router.add_post("/{space}/check", self._check)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+
+    async def __aenter__(self) -> HttpFront:
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._wanted, ssl_context=self._tls)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise SpaceError(
+                Fault.INTERNAL,
+                f"cannot listen on {self._host}:{self._wanted}: {error.strerror}",
+                hint="choose another port with --http-port, 0 for any",
+            ) from None
+        self.port = int(self._runner.addresses[0][1])
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._runner.cleanup()
+
+    async def _about(self, request: web.Request) -> web.Response:
+        return web.json_response(self._service.statistics())
+
+    async def _sparql(self, request: web.Request) -> web.Response:
+        try:
+            operation, body = await self._protocol(request)
+        except SpaceError as error:
+            return _failure(error)
+        return await self._ask(request, operation, body, request.content_type)
+
+    async def _protocol(self, request: web.Request) -> tuple[Operation, bytes]:
+        """SPARQL 1.1 Protocol, section 2: one query or one update, in one of five ways."""
+        for name in _GRAPHS:
+            if name in request.query:
+                raise SpaceError(Fault.UNSUPPORTED, f"{name} is not offered", hint="a space is one graph")
+        if request.method == "GET":
+            return Operation.QUERY, _one(request.query.getall("query", []), "query")
+        if request.method != "POST":
+            raise web.HTTPMethodNotAllowed(request.method, ["GET", "POST"])
+        kind = plain_type(request.headers.get("Content-Type"))
+        if kind == _FORM:
+            form = await request.post()
+            for name in _GRAPHS:
+                if name in form:
+                    raise SpaceError(Fault.UNSUPPORTED, f"{name} is not offered", hint="a space is one graph")
+            queries, updates = form.getall("query", []), form.getall("update", [])
+            if updates and queries:
+                raise malformed("both query and update are given", "send them one after the other")
+            if updates:
+                return Operation.UPDATE, _one([str(each) for each in updates], "update")
+            return Operation.QUERY, _one([str(each) for each in queries], "query")
+        if kind == SPARQL_QUERY:
+            return Operation.QUERY, await request.read()
+        if kind == SPARQL_UPDATE:
+            return Operation.UPDATE, await request.read()
+        raise SpaceError(
+            Fault.CONTENT_TYPE,
+            f"{kind or 'nothing'} is not a SPARQL request",
+            hint=f"send {SPARQL_QUERY}, {SPARQL_UPDATE} or a form",
+        )
+
+    async def _data(self, request: web.Request) -> web.Response:
+        if request.method == "GET":
+            return await self._ask(request, Operation.QUERY, EVERYTHING, None)
+        operation = {"POST": Operation.INSERT, "DELETE": Operation.REMOVE}.get(request.method)
+        if operation is None:
+            raise web.HTTPMethodNotAllowed(request.method, ["GET", "POST", "DELETE"])
+        kind = request.headers.get("Content-Type")
+        return await self._ask(request, operation, await request.read(), kind)
+
+    async def _watch(self, request: web.Request) -> web.Response:
+        kind = request.headers.get("Content-Type")
+        return await self._ask(request, Operation.WATCH, await request.read(), kind)
+
+    async def _check(self, request: web.Request) -> web.Response:
+        return await self._ask(request, Operation.CHECK, await request.read(), JSON)
+
+    async def _ask(
+        self, request: web.Request, operation: Operation, body: bytes, content_type: str | None
+    ) -> web.Response:
+        authorization = request.headers.get("Authorization", "")
+        scheme, _, token = authorization.partition(" ")
+        try:
+            who = self._service.rights.who(token.strip() if scheme.lower() == "bearer" else None)
+        except SpaceError as error:
+            return _failure(error, status=401)
+        response = await self._service.handle(
+            Request(
+                space=request.match_info["space"],
+                operation=operation,
+                body=body,
+                content_type=content_type,
+                accept=request.headers.get("Accept"),
+                who=who,
+                client=f"http/{who}/{request.remote}",
+            )
+        )
+        if response.error is not None:
+            return _failure(response.error, response)
+        headers = _headers(response)
+        return web.Response(body=response.body, headers={**headers, "Content-Type": response.content_type})
+
+
+def _one(values: list[str], name: str) -> bytes:
+    if len(values) != 1:
+        raise malformed(f"{len(values)} times {name!r}", f"give {name}= once")
+    return values[0].encode()
+
+
+def _headers(response: Response) -> dict[str, str]:
+    headers = {"Tide-Version": str(response.version)}
+    if load := response.load.encode():
+        headers[NAME.title()] = load
+    return headers
+
+
+def _failure(error: SpaceError, response: Response | None = None, *, status: int = 0) -> web.Response:
+    headers = {} if response is None else _headers(response)
+    if error.retry_after > 0.0:
+        headers["Retry-After"] = str(max(1, round(error.retry_after)))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    fields = {"error": str(error), "fault": error.fault.value, "hint": error.hint}
+    return web.Response(
+        status=status or STATUS[error.fault],
+        text=json.dumps(fields) + "\n",
+        content_type="application/json",
+        headers=headers,
+    )

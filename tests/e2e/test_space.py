@@ -1,0 +1,186 @@
+"""The space broker as a process: commands, and kill -9 under load."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tidegate.client import Client, ClientError
+from tidegate.flow.timeout import FixedTimeout
+from tidegate.space.errors import SpaceError
+from tidegate.space.knowledge import Space
+from tidegate.testing import BrokerThread
+
+SPACE = [sys.executable, "-m", "tidegate", "space"]
+ALL = "SELECT ?s ?o WHERE { ?s <urn:p> ?o }"
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`tidegate space serve`, and the line it said."""
+    with subprocess.Popen(
+        [*SPACE, "serve", "--log-level", "warning", *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            process.wait(20)
+
+
+def command(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SPACE, *arguments], capture_output=True, text=True, timeout=60, check=False, input=text
+    )
+
+
+def test_serve_update_query_watch(tmp_path: Path) -> None:
+    with BrokerThread() as broker:
+        url = f"mqtt://127.0.0.1:{broker.port}"
+        arguments = ("-s", "home", "--url", url, "--http-port", "0", "--data", str(tmp_path / "data"))
+        with serving(*arguments) as (process, line):
+            assert re.match(r"tidegate space ready on http://127.0.0.1:\d+/<space>/sparql and mqtt://", line)
+            at = ("--url", url, "-s", "home")
+            done = command("update", "INSERT DATA { <urn:a> <urn:p> 1 }", *at)
+            assert json.loads(done.stdout) == {"version": 1, "added": 1, "removed": 0}
+            (tmp_path / "more.ttl").write_text("<urn:a> <urn:p> 2 .")
+            assert command("update", "--insert", str(tmp_path / "more.ttl"), *at).returncode == 0
+            done = command("query", "-", "--accept", "text/csv", *at, text=f"{ALL} ORDER BY ?o")
+            assert done.stdout.splitlines() == ["s,o", "urn:a,1", "urn:a,2"]
+            with subprocess.Popen(
+                [*SPACE, "watch", ALL, "--count", "2", *at], stdout=subprocess.PIPE, text=True
+            ) as watch:
+                assert watch.stdout is not None
+                first = json.loads(watch.stdout.readline())
+                assert (first["event"], first["version"], len(first["rows"])) == ("answer", 2, 2)
+                asyncio.run(_send(url, "INSERT DATA { <urn:b> <urn:p> 3 }", "DELETE WHERE { <urn:a> <urn:p> ?o }"))
+                changes = [json.loads(watch.stdout.readline()) for _ in range(2)]
+                assert [(each["number"], each["version"]) for each in changes] == [(1, 3), (2, 4)]
+                assert len(changes[1]["removed"]) == 2
+                assert watch.wait(20) == 0
+            done = command("query", "SELECT", *at)
+            assert done.returncode == 1
+            assert done.stderr.startswith("error: not SPARQL")
+            assert "hint:" in done.stderr
+            done = command("query", ALL, "--url", url, "-s", "nowhere")
+            assert "hint: there are home" in done.stderr
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+
+
+async def _send(url: str, *updates: str) -> None:
+    async with Client(url) as client:
+        for update in updates:
+            await Space(client, "home", timeout=30.0).update(update)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("--no-mqtt",), "--http-port"),
+        (("--no-mqtt", "--http-port", "0", "--http-host", "0.0.0.0"), "--rights"),
+        (("--no-mqtt", "--http-port", "0", "-s", "a/b"), "letters"),
+        (("--no-mqtt", "--http-port", "0", "--rights", "/nowhere.toml"), "docs/space.md"),
+    ],
+)
+def test_what_cannot_be_served_is_two_lines(arguments: tuple[str, ...], hint: str) -> None:
+    done = command("serve", *arguments)
+    assert done.returncode == 3
+    error, second = done.stderr.strip().splitlines()
+    assert error.startswith("error: ")
+    assert hint in second
+
+
+def test_a_token_and_its_line() -> None:
+    from tidegate.space.rights import digest_of
+
+    done = command("token")
+    assert digest_of(done.stdout.strip()) in done.stderr
+
+
+async def _updates(url: str, number: int, acknowledged: dict[str, int], stop: asyncio.Event) -> None:
+    """One update after the other; what is not acknowledged may or may not be there."""
+    random = Random(number)
+    count = 0
+    async with Client(url, reconnect=True) as client:
+        space = Space(client, "home", timeout=1.0)
+        while not stop.is_set():
+            count += 1
+            text = f"INSERT DATA {{ <urn:c{number}> <urn:p> {count} }}"
+            if random.random() < 0.2:
+                text += f" ; INSERT DATA {{ <urn:c{number}> <urn:q> {count} }}"
+            try:
+                acknowledged[f"urn:c{number} {count}"] = await space.update(text)
+            except (SpaceError, ClientError):
+                await asyncio.sleep(0.02)
+
+
+async def _survive(url: str, data: Path, kills: int) -> None:
+    acknowledged: dict[str, int] = {}
+    stop = asyncio.Event()
+    arguments = ("-s", "home", "--url", url, "--data", str(data))
+    seen: Counter[tuple[object, ...]] = Counter()
+    numbers: list[int] = []
+    versions: list[int] = []
+    async with asyncio.TaskGroup() as tasks, Client(url, reconnect=True) as client:
+        with serving(*arguments) as (process, _):
+            # The watch begins with an empty space; the writers start after it.
+            watch = Space(client, "home", timeout=2.0).watch(ALL, policy=FixedTimeout(0.3))
+            await watch.__aenter__()
+
+            async def follow() -> None:
+                async for change in watch:
+                    numbers.append(change.number)
+                    versions.append(change.version)
+                    seen.update(change.added)
+                    seen.subtract(change.removed)
+
+            following = tasks.create_task(follow())
+            for number in range(4):
+                tasks.create_task(_updates(url, number, acknowledged, stop))
+            await _until(lambda: len(acknowledged) > 30)
+            process.kill()
+            process.wait()
+        for kill in range(1, kills + 1):
+            target = len(acknowledged) + 30
+            with serving(*arguments) as (process, _):
+                await _until(lambda target=target: len(acknowledged) >= target)
+                if kill < kills:
+                    process.kill()
+                    process.wait()
+                    continue
+                stop.set()
+                space = Space(client, "home")
+                answer = await space.query(ALL)
+                stored = {f"{row[0].value} {row[1].value}" for row in answer.rows}  # type: ignore[union-attr]
+                assert set(acknowledged) <= stored
+                total = len(stored)
+                await _until(lambda total=total: sum(seen.values()) == total)
+                assert +seen == Counter(answer.rows)
+                assert watch.resets == 0
+                assert numbers == list(range(1, len(numbers) + 1))
+                assert versions == sorted(set(versions))
+                following.cancel()
+                await watch.__aexit__(None, None, None)
+
+
+async def _until(condition: object, seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.02)
+
+
+def test_killed_under_load_nothing_acknowledged_is_lost_and_watchers_miss_nothing(tmp_path: Path) -> None:
+    with BrokerThread() as broker:
+        asyncio.run(_survive(f"mqtt://127.0.0.1:{broker.port}", tmp_path / "data", kills=3))

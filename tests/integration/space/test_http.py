@@ -1,0 +1,204 @@
+"""The SPARQL 1.1 Protocol, with other projects' clients."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rdflib import Graph, URIRef
+from rdflib import Literal as RdflibLiteral
+from rdflib.plugins.stores.sparqlstore import SPARQLUpdateStore
+from SPARQLWrapper import JSON, POST, TURTLE, SPARQLWrapper
+
+from tidegate.space import SpaceLimits
+from tidegate.space.rights import Access, SpaceRights, digest_of
+
+from .conftest import Rig
+
+# rdflib warns of its own future when it reads JSON-LD.
+pytestmark = pytest.mark.filterwarnings("ignore:ConjunctiveGraph:DeprecationWarning")
+
+RunRig = Callable[..., None]
+EVERY = "SELECT ?s ?o WHERE { ?s <urn:p> ?o } ORDER BY ?o"
+
+
+def call(
+    url: str, data: bytes | None = None, method: str | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(url, data, named, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, dict(answer.headers), answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read()
+
+
+def test_sparqlwrapper_asks_and_updates(run_rig: RunRig) -> None:
+    def work(url: str) -> None:
+        wrapper = SPARQLWrapper(f"{url}/home/sparql")
+        wrapper.setMethod(POST)
+        wrapper.setQuery("INSERT DATA { <urn:a> <urn:p> 1, 2 }")
+        wrapper.query()
+        for method in ("GET", POST):
+            wrapper.setMethod(method)
+            wrapper.setReturnFormat(JSON)
+            wrapper.setQuery(EVERY)
+            found: Any = wrapper.queryAndConvert()
+            assert [row["o"]["value"] for row in found["results"]["bindings"]] == ["1", "2"]
+        wrapper.setReturnFormat(TURTLE)
+        wrapper.setQuery("CONSTRUCT WHERE { ?s ?p ?o }")
+        turtle = wrapper.query().convert()
+        assert len(Graph().parse(data=turtle, format="turtle")) == 2
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True)
+
+
+def test_rdflib_uses_a_space_as_its_store(run_rig: RunRig) -> None:
+    def work(url: str) -> None:
+        store = SPARQLUpdateStore(f"{url}/home/sparql", f"{url}/home/sparql", context_aware=False)
+        graph = Graph(store)
+        subject, predicate = URIRef("urn:a"), URIRef("urn:p")
+        graph.add((subject, predicate, RdflibLiteral("x")))
+        graph.add((subject, predicate, RdflibLiteral("y")))
+        assert {str(each) for each in graph.objects(subject, predicate)} == {"x", "y"}
+        graph.remove((subject, predicate, RdflibLiteral("x")))
+        assert len(list(graph.query("SELECT * WHERE { ?s ?p ?o }"))) == 1
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True)
+
+
+def test_the_five_ways_to_ask_and_the_content_types(run_rig: RunRig) -> None:
+    def work(url: str) -> None:
+        sparql = f"{url}/home/sparql"
+        form = {"Content_Type": "application/x-www-form-urlencoded"}
+        update = urllib.parse.urlencode({"update": "INSERT DATA { <urn:a> <urn:p> 1 }"}).encode()
+        assert call(sparql, update, **form)[0] == 200
+        direct = b"INSERT DATA { <urn:a> <urn:p> 2 }"
+        assert call(sparql, direct, Content_Type="application/sparql-update")[0] == 200
+        query = urllib.parse.urlencode({"query": EVERY})
+        answers = [
+            call(f"{sparql}?{query}", Accept="text/csv"),
+            call(sparql, query.encode(), Accept="text/csv", **form),
+            call(sparql, EVERY.encode(), Accept="text/csv", Content_Type="application/sparql-query"),
+        ]
+        for status, headers, data in answers:
+            assert (status, data.split()) == (200, [b"s,o", b"urn:a,1", b"urn:a,2"])
+            assert headers["Tide-Version"] == "2"
+            assert "proc=" in headers["Tide-Load"]
+        for accept, kind in (
+            ("application/sparql-results+xml, */*;q=0.1", "application/sparql-results+xml"),
+            ("text/html, application/json;q=0.5", "application/json"),
+            ("*/*", "application/sparql-results+json"),
+        ):
+            assert call(f"{sparql}?{query}", Accept=accept)[1]["Content-Type"] == kind
+        whole = f"{sparql}?" + urllib.parse.urlencode({"query": "CONSTRUCT WHERE { ?s ?p ?o }"})
+        for kind in ("text/turtle", "application/n-triples", "application/ld+json", "application/rdf+xml"):
+            status, headers, data = call(whole, Accept=kind)
+            assert (status, headers["Content-Type"]) == (200, kind)
+            assert len(Graph().parse(data=data, format=kind)) == 2
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True)
+
+
+def test_rdf_goes_in_and_out_in_every_format(run_rig: RunRig) -> None:
+    def work(url: str) -> None:
+        data = f"{url}/home/data"
+        graph = Graph().parse(data="<urn:a> <urn:p> 'x'@en, 5, <urn:b> .", format="turtle")
+        for name in ("turtle", "nt", "json-ld", "xml"):
+            kinds = {"turtle": "text/turtle", "nt": "application/n-triples", "xml": "application/rdf+xml"}
+            kind = kinds.get(name, "application/ld+json")
+            status, _, answer = call(data, graph.serialize(format=name).encode(), Content_Type=kind)
+            assert status == 200
+            assert json.loads(answer)["added"] == (3 if name == "turtle" else 0)
+        assert set(Graph().parse(data=call(data)[2], format="turtle")) == set(graph)
+        assert call(data, b"<urn:a> <urn:p> 5 .", "DELETE", Content_Type="text/turtle")[0] == 200
+        assert len(Graph().parse(data=call(data)[2], format="turtle")) == 2
+        assert call(data, method="PUT")[0] == 405
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True)
+
+
+def test_errors_have_their_status_and_a_hint(run_rig: RunRig) -> None:
+    def work(url: str) -> None:
+        query = urllib.parse.urlencode({"query": EVERY})
+        cases = [
+            (f"{url}/home/sparql?query=SELECT", {}, 400),
+            (f"{url}/home/sparql", {}, 400),
+            (f"{url}/nowhere/sparql?{query}", {}, 404),
+            (f"{url}/home/sparql?{query}", {"Accept": "image/png"}, 406),
+            (f"{url}/home/sparql?{query}&default-graph-uri=urn:g", {}, 400),
+        ]
+        for address, headers, expected in cases:
+            status, _, data = call(address, **headers)
+            assert status == expected
+            assert json.loads(data)["error"]
+        assert call(f"{url}/home/sparql", b"x", Content_Type="text/html")[0] == 406
+        status, _, data = call(f"{url}/home/data", b"<urn:a>", Content_Type="text/turtle")
+        assert (status, json.loads(data)["fault"]) == (400, "malformed")
+        endless = "SELECT (COUNT(*) AS ?n) { " + " . ".join(f"?a{i} ?b{i} ?c{i}" for i in range(9)) + " }"
+        rows = "".join(f"<urn:s{i}> <urn:p> {i} .\n" for i in range(300)).encode()
+        call(f"{url}/home/data", rows, Content_Type="text/turtle")
+        status, _, data = call(f"{url}/home/sparql?" + urllib.parse.urlencode({"query": endless}))
+        assert (status, json.loads(data)["fault"]) == (504, "timeout")
+        assert json.loads(call(url)[2])["spaces"]["home"]["triples"] == 300
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True, limits=SpaceLimits(query_time=0.4))
+
+
+def test_tokens_decide_who_may_write(run_rig: RunRig) -> None:
+    rights = SpaceRights(
+        is_open=False,
+        tokens={"anna": digest_of("secret")},
+        spaces={"home": {Access.READ: frozenset({"*"}), Access.WRITE: frozenset({"anna"})}},
+    )
+
+    def work(url: str) -> None:
+        data, turtle = f"{url}/home/data", {"Content_Type": "text/turtle"}
+        assert call(data, b"<urn:a> <urn:p> 1 .", **turtle)[0] == 403
+        assert call(data, b"<urn:a> <urn:p> 1 .", Authorization="Bearer wrong", **turtle)[0] == 401
+        assert call(data, b"<urn:a> <urn:p> 1 .", Authorization="Bearer secret", **turtle)[0] == 200
+        assert call(data)[0] == 200
+        assert call(f"{url}/lab/data")[0] == 403
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True, rights=rights)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_watching_over_http(run_rig: RunRig, size: int) -> None:
+    def work(url: str) -> None:
+        watch = json.loads(call(f"{url}/home/watch", b'{"p": "<urn:p>"}', Content_Type="application/json")[2])
+        assert (watch["number"], watch["rows"]) == (0, [])
+        for number in range(size):
+            call(f"{url}/home/data", f"<urn:a> <urn:p> {number} .".encode(), Content_Type="text/turtle")
+        body = json.dumps({"watch": watch["watch"], "number": 0}).encode()
+        found = json.loads(call(f"{url}/home/check", body)[2])
+        assert [change["number"] for change in found["missed"]] == list(range(1, size + 1))
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True)

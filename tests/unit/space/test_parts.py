@@ -1,0 +1,250 @@
+"""Content types, rights, lanes and the runner, each alone."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.space import Fault, SpaceError
+from tidegate.space.formats import RESULTS, negotiate, read_triples
+from tidegate.space.lane import Lane
+from tidegate.space.outline import outline
+from tidegate.space.rights import Access, SpaceRights, digest_of, load_rights
+from tidegate.space.runner import Runner
+from tidegate.space.serve import ServeOptions
+from tidegate.space.tokens import Unreadable, tokenize
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (None, "application/sparql-results+json"),
+        ("", "application/sparql-results+json"),
+        ("*/*", "application/sparql-results+json"),
+        ("text/*", "text/csv"),
+        ("text/csv;q=0.5, application/xml", "application/xml"),
+        ("text/csv;q=0.5, text/tab-separated-values;q=0.9", "text/tab-separated-values"),
+        ("application/sparql-results+json;q=0, */*;q=0.1", "application/json"),
+    ],
+)
+def test_negotiation(accept: str | None, expected: str) -> None:
+    assert negotiate(accept, list(RESULTS)) == expected
+
+
+@given(st.text(max_size=40))
+def test_any_accept_header_gets_a_type_or_an_error(accept: str) -> None:
+    found = Fault.CONTENT_TYPE
+    try:
+        assert negotiate(accept, list(RESULTS)) in RESULTS
+    except SpaceError as error:
+        found = error.fault
+    assert found is Fault.CONTENT_TYPE
+
+
+@given(st.binary(max_size=60), st.sampled_from(["text/turtle", "application/ld+json", "application/rdf+xml"]))
+def test_any_bytes_are_triples_or_an_error(data: bytes, kind: str) -> None:
+    found = Fault.MALFORMED
+    try:
+        read_triples(data, kind)
+    except SpaceError as error:
+        found = error.fault
+    assert found is Fault.MALFORMED
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_an_outline(text: str) -> None:
+    found = outline(text)
+    assert not (found.is_wild and found.is_plain)
+    try:
+        tokenize(text)
+    except Unreadable:
+        assert found.is_wild
+
+
+def test_json_ld_must_not_be_deep() -> None:
+    deep = b'{"@id": "urn:a", "urn:p": ' * 1000 + b"1" + b"}" * 1000
+    with pytest.raises(SpaceError) as caught:
+        read_triples(deep, "application/ld+json")
+    assert caught.value.fault is Fault.MALFORMED
+    brackets = b'{"@id": "urn:a", "urn:p": "' + b"[" * 1000 + b'"}'
+    assert len(read_triples(brackets, "application/ld+json")) == 1
+
+
+def test_named_graphs_and_unknown_types_are_refused() -> None:
+    with pytest.raises(SpaceError) as caught:
+        read_triples(b"{}", "image/png")
+    assert caught.value.fault is Fault.CONTENT_TYPE
+    with pytest.raises(SpaceError):
+        read_triples(b'{"@id": "urn:g", "@graph": [{"@id": "urn:a", "urn:p": 1}]}', "application/ld+json")
+
+
+def test_rights_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "rights.toml"
+    path.write_text(
+        f'[tokens]\nanna = "{digest_of("x")}"\n[spaces.home]\nread = ["*"]\nwrite = ["anna", "mqtt"]\n'
+    )
+    rights = load_rights(path)
+    assert rights.who("x") == "anna"
+    assert rights.who(None) == "anonymous"
+    rights.check("anonymous", "home", Access.READ)
+    rights.check("mqtt", "home", Access.WRITE)
+    for who, space, access in (("anonymous", "home", Access.WRITE), ("anna", "lab", Access.READ)):
+        with pytest.raises(SpaceError) as caught:
+            rights.check(who, space, access)
+        assert caught.value.fault is Fault.FORBIDDEN
+    with pytest.raises(SpaceError):
+        rights.who("y")
+    SpaceRights().check("anybody", "anything", Access.WRITE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "[spaces.home]\nread = 'everybody'",
+        "[spaces.home]\nred = ['*']",
+        "[tokens]\nanna = 'plain'",
+        "[tokenz]\n",
+        "spaces = 3",
+    ],
+)
+def test_a_wrong_rights_file_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rights.toml"
+    path.write_text(text)
+    with pytest.raises(SpaceError) as caught:
+        load_rights(path)
+    assert str(path) in str(caught.value)
+
+
+def test_serving_the_world_needs_rights() -> None:
+    with pytest.raises(SpaceError) as caught:
+        ServeOptions(http_host="0.0.0.0", http_port=0).check()
+    assert "--rights" in caught.value.hint
+    ServeOptions(http_host="0.0.0.0", http_port=0, rights=SpaceRights(is_open=False)).check()
+    for spaces in (["a/b"], ["+"], [""], ["../x"]):
+        with pytest.raises(SpaceError):
+            ServeOptions(spaces=spaces, http_port=0).check()
+
+
+def test_a_lane_serves_waits_and_refuses() -> None:
+    async def body() -> None:
+        lane = Lane("test", workers=2, capacity=3)
+        release = asyncio.Event()
+        order: list[int] = []
+
+        async def work(number: int) -> None:
+            async with lane.turn():
+                order.append(number)
+                await release.wait()
+
+        tasks = [asyncio.create_task(work(number)) for number in range(6)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert order == [0, 1]
+        assert isinstance(tasks[5].exception(), SpaceError)
+        assert lane.queueing > 0.0
+        tasks[2].cancel()
+        await asyncio.sleep(0)
+        release.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert order == [0, 1, 3, 4]
+        assert lane.statistics()["running"] == 0
+        assert (lane.served, lane.refused) == (4, 1)
+        assert lane.queueing == 0.0
+
+    asyncio.run(body())
+
+
+def test_the_runner_answers_reports_and_stops() -> None:
+    async def body() -> None:
+        runner = Runner(seconds=0.5, max_bytes=1000)
+
+        def fine(output: BinaryIO) -> None:
+            output.write(b"answer")
+
+        def wrong(output: BinaryIO) -> None:
+            raise SpaceError(Fault.MALFORMED, "no", hint="yes")
+
+        def endless(output: BinaryIO) -> None:
+            while True:
+                pass
+
+        def huge(output: BinaryIO) -> None:
+            while True:
+                output.write(bytes(1000))
+
+        def broken(output: BinaryIO) -> None:
+            raise ZeroDivisionError
+
+        def hungry(output: BinaryIO) -> None:
+            bytearray(8 * 1024**3)
+
+        assert await runner.run("fine", 1, fine) == b"answer"
+        for job, fault in (
+            (wrong, Fault.MALFORMED),
+            (endless, Fault.TIMEOUT),
+            (huge, Fault.TOO_LARGE),
+            (broken, Fault.TOO_LARGE),
+            (hungry, Fault.TOO_LARGE),
+        ):
+            with pytest.raises(SpaceError) as caught:
+                await runner.run(job.__name__, 1, job)
+            assert caught.value.fault is fault, job
+        assert runner.statistics()["killed"] == 1
+
+    asyncio.run(body())
+
+
+def test_the_runner_trusts_what_was_quick_until_the_store_has_grown() -> None:
+    async def body() -> None:
+        runner = Runner(seconds=5.0, max_bytes=1000)
+        for _ in range(40):
+            assert await runner.run("same", 10_000_000, lambda output: output.write(b"x") and None) == b"x"
+        assert runner.in_thread > 0
+        forked = runner.forked
+        await runner.run("same", 100_000_000, lambda output: output.write(b"x") and None)
+        assert runner.forked == forked + 1
+        for _ in range(5):
+            await runner.run("", 10_000_000, lambda output: output.write(b"x") and None)
+        assert runner.forked == forked + 6
+
+    asyncio.run(body())
+
+
+def test_what_was_quick_with_a_small_store_is_not_trusted_with_a_larger_one() -> None:
+    async def body() -> None:
+        runner = Runner(seconds=5.0, max_bytes=1000)
+        while runner.in_thread == 0:
+            await runner.run("same", 10, lambda output: None)
+        forked = runner.forked
+        await runner.run("same", 500, lambda output: None)
+        assert runner.forked == forked + 1
+
+    asyncio.run(body())
+
+
+def test_while_a_thread_is_late_everything_is_forked() -> None:
+    async def body() -> None:
+        runner = Runner(seconds=0.5, max_bytes=1000, workers=1)
+        release = threading.Event()
+        while runner.in_thread == 0:
+            await runner.run("late", 10**8, lambda output: None)
+        with pytest.raises(SpaceError) as caught:
+            await runner.run("late", 10**8, lambda output: release.wait() and None)
+        assert caught.value.fault is Fault.TIMEOUT
+        assert runner.has_late_threads
+        before = runner.in_thread
+        for _ in range(5):
+            await runner.run("quick", 10**8, lambda output: None)
+        assert runner.in_thread == before
+        release.set()
+        async with asyncio.timeout(10.0):
+            while runner.in_thread == before:
+                await runner.run("quick", 10**8, lambda output: None)
+        runner.close()
+
+    asyncio.run(body())

@@ -1,0 +1,151 @@
+"""SPARQL updates: the same as the store's own, in one version, or not at all."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyoxigraph import Store, Triple
+
+from tidegate.space import Fault, SpaceEngine, SpaceError, SpaceLimits
+from tidegate.space.store import TripleStore
+from tidegate.space.terms import canonical_triples
+from tidegate.space.update import read_update
+
+PROLOGUE = "PREFIX e: <http://e/>\n"
+OPERATIONS = [
+    'INSERT DATA { e:a e:p 1 , 2 ; e:q "x"@en . e:b e:p "01"^^<http://www.w3.org/2001/XMLSchema#integer> }',
+    "DELETE DATA { e:a e:p 1 }",
+    "DELETE DATA { e:b e:p 1 . e:c e:p e:a }",
+    "INSERT { ?s e:seen ?o } WHERE { ?s e:p ?o }",
+    "DELETE { ?s e:p ?o } INSERT { ?s e:q ?o } WHERE { ?s e:p ?o FILTER (?o > 1) }",
+    "DELETE { ?s ?p ?o } WHERE { ?s ?p ?o . ?s e:seen 1 }",
+    "DELETE WHERE { ?s e:q ?o }",
+    "INSERT DATA { e:c e:p e:a . e:a e:knows e:c }",
+    "CLEAR DEFAULT",
+    "DELETE { ?a e:knows ?b } INSERT { ?b e:knows ?a . ?a e:p 3 } WHERE { ?a e:knows ?b }",
+]
+
+
+@given(st.lists(st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=3), max_size=5))
+@settings(max_examples=80, deadline=None)
+def test_an_update_does_what_the_stores_own_does(updates: list[list[str]]) -> None:
+    engine, store = SpaceEngine("s"), Store()
+    watch = engine.watch("SELECT * WHERE { ?s ?p ?o }")
+    for operations in updates:
+        text = PROLOGUE + " ;\n".join(operations)
+        before = engine.version
+        outcome = engine.update(text)
+        store.update(text)
+        assert {str(each) for each in engine.store} == {str(each.triple) for each in store}
+        assert engine.version == before + (not outcome.is_empty)
+    missed = watch.missed(0)
+    assert missed is not None
+    assert len(missed) == engine.version
+
+
+def test_blank_nodes_are_fresh_in_each_update() -> None:
+    engine = SpaceEngine("s")
+    for _ in range(2):
+        engine.update("INSERT DATA { _:x <http://e/p> 1 }")
+    assert len(engine.store) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("INSERT DATA { <a b> <http://e/p> 1 }", Fault.MALFORMED),
+        ("INSERT DATA { <http://e/a> <http://e/p> }", Fault.MALFORMED),
+        ("INSERT DATA", Fault.MALFORMED),
+        ("FROBNICATE { }", Fault.UNSUPPORTED),
+        ("SELECT * WHERE { ?s ?p ?o }", Fault.UNSUPPORTED),
+        ("LOAD <http://127.0.0.1/>", Fault.UNSUPPORTED),
+        ("CLEAR GRAPH <http://e/g>", Fault.UNSUPPORTED),
+        ("INSERT DATA { GRAPH <http://e/g> { <http://e/a> <http://e/p> 1 } }", Fault.UNSUPPORTED),
+        ("WITH <http://e/g> DELETE { ?s ?p ?o } WHERE { ?s ?p ?o }", Fault.UNSUPPORTED),
+        ("DELETE { ?s ?p ?o } USING <http://e/g> WHERE { ?s ?p ?o }", Fault.UNSUPPORTED),
+        ("INSERT { ?s ?p ?o } WHERE { SERVICE <http://127.0.0.1/> { ?s ?p ?o } }", Fault.UNSUPPORTED),
+        ("INSERT DATA { <http://e/b> <http://e/p> 1 } ; DELETE DATA { nonsense }", Fault.MALFORMED),
+        ("\x00", Fault.MALFORMED),
+        (
+            "INSERT DATA { " + "[ <http://e/p> " * 5000 + "1" + " ]" * 5000 + " <http://e/p> 1 }",
+            Fault.UNSUPPORTED,
+        ),
+        ("DELETE WHERE " + "{" * 50_000, Fault.UNSUPPORTED),
+    ],
+)
+def test_what_is_no_update_leaves_everything_as_it_was(text: str, fault: Fault) -> None:
+    engine = SpaceEngine("s")
+    engine.update("INSERT DATA { <http://e/a> <http://e/p> 1 }")
+    before = [str(each) for each in engine.store]
+    with pytest.raises(SpaceError) as caught:
+        engine.update(text)
+    assert caught.value.fault is fault
+    assert "\n" not in str(caught.value)
+    assert [str(each) for each in engine.store] == before
+    assert engine.version == 1
+
+
+def test_a_space_has_a_largest_size() -> None:
+    engine = SpaceEngine("s", SpaceLimits(triples=2))
+    engine.update("INSERT DATA { <http://e/a> <http://e/p> 1 , 2 }")
+    with pytest.raises(SpaceError) as caught:
+        engine.update("INSERT DATA { <http://e/a> <http://e/p> 3 }")
+    assert caught.value.fault is Fault.TOO_LARGE
+    assert len(engine.store) == 2
+    engine.update("DELETE DATA { <http://e/a> <http://e/p> 1 } ; INSERT DATA { <http://e/a> <http://e/p> 3 }")
+    assert len(engine.store) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT DATA { <urn:a> <urn:p> 1 }",
+        "INSERT DATA { <urn:a> <urn:p> 1 . }",
+        "PREFIX e: <urn:e:> INSERT DATA { e:a a e:B ; e:p 1.5, true, 'x'@en, \"y\"^^e:t . e:b e:q e:c }",
+        "BASE <http://e/> INSERT DATA { <a> <p> <b> }",
+        "INSERT DATA { <urn:a> <urn:p> \"\"\"two\nlines\"\"\" }",
+        "INSERT DATA { <urn:a> <urn:p> 'it is } not the end' }",
+        "DELETE DATA { <urn:a> <urn:p> 1e3 }",
+        "INSERT DATA { }",
+    ],
+)
+def test_data_read_as_turtle_is_what_the_stores_parser_reads(text: str) -> None:
+    [operation] = read_update(text)
+    assert operation.turtle
+    store = TripleStore()
+
+    def construct(query: str) -> list[Triple]:
+        return store.triples(query, seconds=1.0, limit=100)
+
+    quick = operation.evaluate(store, construct)
+    plain = replace(operation, turtle="").evaluate(store, construct)
+    assert [set(canonical_triples(each)) for each in quick] == [set(canonical_triples(each)) for each in plain]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT DATA { ?s <urn:p> 1 }",
+        "INSERT DATA { <urn:a> <urn:p> 1 . @prefix e: <urn:e:> . }",
+        "INSERT DATA { PREFIX e: <urn:e:> e:a e:p 1 }",
+        "INSERT DATA { <urn:a> <urn:p> }",
+        "INSERT DATA { nonsense }",
+        "INSERT DATA { <a> <p> <b> }",
+        "INSERT DATA { 'x' <urn:p> 1 }",
+    ],
+)
+def test_what_is_only_turtle_or_neither_is_refused(text: str) -> None:
+    engine = SpaceEngine("s")
+    with pytest.raises(SpaceError):
+        engine.update(text)
+    assert len(engine.store) == 0
+
+
+def test_blank_nodes_of_data_are_new_each_time() -> None:
+    engine = SpaceEngine("s")
+    engine.update("INSERT DATA { _:x <urn:p> 1 . _:x <urn:q> 2 }")
+    engine.update("INSERT DATA { _:x <urn:p> 1 }")
+    engine.update("INSERT DATA { [] <urn:p> 1 }")
+    assert len(engine.store) == 4
+    assert len({each.subject for each in engine.store}) == 3
