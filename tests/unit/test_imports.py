@@ -51,6 +51,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "settings": frozenset(
         {"broker.settings", "broker.flow_settings", "broker.store.settings", "accounts.settings", "flow", "net"}
     ),
+    "migrate": frozenset({"accounts"}),
     "node": EVERYTHING - {"pipeline", "lab", "testing", "sim"},
     "sim": frozenset({"mqtt", "flow", "stats"}),
     "testing": frozenset({"node", "broker", "client", "rpc", "sim", "settings", "net", "mqtt"}),
@@ -67,6 +68,7 @@ ALLOWED: dict[str, frozenset[str]] = {
             "settings",
             "log",
             "load",
+            "migrate",
             "net",
             "mqtt",
         }

@@ -28,6 +28,7 @@ COMMANDS = {
     "passwd": "passwd",
     "store": "store",
     "check-config": "check_config",
+    "import-mosquitto": "import_mosquitto",
     "doctor": "doctor",
 }
 
