@@ -23,6 +23,8 @@ COMMANDS = {
     "pub": "pub",
     "sub": "sub",
     "top": "top",
+    "console": "console",
+    "demo": "demo",
     "bench": "bench",
     "lab": "lab",
     "passwd": "passwd",
@@ -30,6 +32,7 @@ COMMANDS = {
     "check-config": "check_config",
     "import-mosquitto": "import_mosquitto",
     "doctor": "doctor",
+    "completion": "completion",
 }
 
 
