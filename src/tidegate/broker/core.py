@@ -509,6 +509,8 @@ class Core:
         self.flow_settings = settings
         if settings.backoff.policy != "off" or settings.priority.policy != "off":
             self.gate = Gate(self, settings, old.priors if old is not None else None)
+            if old is not None:
+                self.gate.pins = old.pins
 
     def measure_load(self, now: float) -> None:
         """Four times a second, and whenever turns become long."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.broker import operating
 from tidegate.broker.index import LOAD_TOPIC, MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import Pressure
@@ -37,6 +38,8 @@ DENIED = Route([], ())  # the publisher has no right to this topic
 DENIED.fast4 = DENIED.fast5 = None  # so that every such packet is seen and counted
 REPORT = Route([], ())
 REPORT.fast4 = REPORT.fast5 = None
+ORDER = Route([], ())  # what an operator orders: see `operating`
+ORDER.fast4 = ORDER.fast5 = None
 MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
 
 
@@ -115,6 +118,13 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         acknowledge(conn, qos, pid, ReasonCode.SUCCESS)
         if qos == 2:
             # Nothing is handed on, so a repetition does no harm: its PUBREL is answered all the same.
+            session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
+        return True
+    if route is ORDER:
+        code, why = operating.on_order(conn, topic, data[payload_at:end])
+        if qos:
+            answer(conn, operating.answer_of(conn, qos, pid, code, why))
+        if qos == 2 and not code:
             session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
         return True
     if route is DENIED:
@@ -246,6 +256,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     _check_name(core, topic)
     if topic == LOAD_TOPIC:
         return REPORT
+    if topic.startswith(operating.CONTROL_TOPIC):
+        return ORDER if operating.may_operate(conn, topic) else DENIED
     if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":
         if topic.startswith(b"$share/"):
             raise TopicNameInvalid("$share/ is for subscriptions")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from tidegate.cli import top_feed as topics
-from tidegate.cli.top_feed import Feed, Sort, View
+from tidegate.console import feed as topics
+from tidegate.console.feed import Feed, Sort, View
 from tidegate.cli.top_view import (
     GROUPS_FRAME_LINES,
     group_table,
