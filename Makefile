@@ -46,8 +46,12 @@ soak: $(READY)  ## kill a loaded broker 200 times and count what it lost (ARGS="
 	$(PYTHON) -m pytest -q -s -n 0 --timeout 0 tests/crash/test_soak.py tests/crash/test_restart.py \
 	  --kills 200 --queued 1000000 $(ARGS)
 
-docs: $(READY)  ## write docs/configuration.md again from the settings
+docs: $(READY)  ## write the generated pages again and build the guide into build/site
 	$(PYTHON) scripts/render_configuration.py
+	$(PYTHON) scripts/render_commands.py
+	$(PYTHON) packaging/grafana/build.py
+	$(PYTHON) -m mkdocs build --quiet
+	@echo "the guide: build/site/index.html"
 
 system:
 	@scripts/ensure-system
