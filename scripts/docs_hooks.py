@@ -54,7 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Links as the guide needs them; code blocks are left alone."""
     lines = []
     is_code = False
@@ -73,8 +73,19 @@ def _link(found: re.Match[str], page: Page, files: Files) -> str:
     folder = posixpath.dirname(page.file.src_uri)
     name = posixpath.normpath(posixpath.join(folder, path))
     # Seen from the repository, docs/ is one level further down than it is in the guide.
-    for candidate in (name, name.removeprefix("../"), name.removeprefix("docs/"), name.removeprefix("../docs/")):
+    for candidate in (
+        name,
+        name.removeprefix("../"),
+        name.removeprefix("docs/"),
+        name.removeprefix("../docs/"),
+    ):
         for place in (candidate, f"{candidate}/README.md"):
             if files.get_file_from_path(place) is not None:
                 return f"{bang}[{text}]({posixpath.relpath(place, folder or '.')}{hash_}{anchor})"
-    return text if text.startswith("`") else f"{text} (`{name.removeprefix('../')}`)" if text != target else f"`{text}`"
+    return (
+        text
+        if text.startswith("`")
+        else f"{text} (`{name.removeprefix('../')}`)"
+        if text != target
+        else f"`{text}`"
+    )

@@ -63,7 +63,10 @@ def _state_panel() -> dict[str, Any]:
         "datasource": SOURCE,
         "gridPos": {"x": 0, "y": 0, "w": 24, "h": 3},
         "options": {"colorMode": "background", "reduceOptions": {"calcs": ["lastNotNull"]}},
-        "fieldConfig": {"defaults": {"mappings": [{"type": "value", "options": LOAD_STATES}]}, "overrides": []},
+        "fieldConfig": {
+            "defaults": {"mappings": [{"type": "value", "options": LOAD_STATES}]},
+            "overrides": [],
+        },
         "targets": [{"refId": "A", "datasource": SOURCE, "expr": _query("tidegate_load_state{N}")}],
     }
 

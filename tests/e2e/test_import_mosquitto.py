@@ -122,7 +122,9 @@ class Peer:
         )
         self.client.on_disconnect = lambda *_: self._connected.put(False)
         self.client.on_connect_fail = lambda *_: self._connected.put(False)
-        self.client.on_message = lambda _client, _data, message: self.got.put((message.topic, message.payload))
+        self.client.on_message = lambda _client, _data, message: self.got.put(
+            (message.topic, message.payload)
+        )
         self.client.on_subscribe = lambda *_: self._granted.put(None)
         self._port = harbour.ports[person.way]
 

@@ -76,7 +76,8 @@ def render_man(root: Command, version: str) -> str:
         ".SH DESCRIPTION",
         "Without any settings,",
         ".B tidegate serve",
-        "listens on 127.0.0.1:1883. Settings come from a TOML file, the environment and the command line; later ones win.",
+        "listens on 127.0.0.1:1883.",
+        "Settings come from a TOML file, the environment and the command line; later ones win.",
         ".SH COMMANDS",
     ]
     for command in root.walk():
@@ -100,12 +101,13 @@ def render_man(root: Command, version: str) -> str:
         "One setting; two underscores stand for a dot, as in TIDEGATE_LIMITS__MAX_CONNECTIONS=500.",
         ".SH SIGNALS",
         ".B serve",
-        "stops gracefully at SIGTERM and SIGINT, and reads settings, certificates, accounts and rights again at SIGHUP.",
+        "stops gracefully at SIGTERM and SIGINT,",
+        "and reads settings, certificates, accounts and rights again at SIGHUP.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _roff(text: str) -> str:
-    """Text that groff prints as it is: a backslash is doubled, a minus stays one, a leading dot or quote is no request."""
+    """Text that groff prints as it is: a minus stays one, a leading dot or quote is no request."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
     return re.sub(r"^([.'])", r"\\&\1", text)

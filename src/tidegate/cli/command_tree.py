@@ -75,11 +75,11 @@ def _argument(parameter: Any) -> Parameter:
 
 
 def _option(parameter: Any, context: Any) -> Parameter:
-    usage, help = parameter.get_help_record(context)
+    usage, text = parameter.get_help_record(context)
     return Parameter(
         names=(*parameter.opts, *parameter.secondary_opts),
         usage=usage,
-        help=_one_line(help),
+        help=_one_line(text),
         takes_value=not parameter.is_flag and not parameter.count,
         metavar=parameter.metavar or "",
     )

@@ -48,8 +48,8 @@ class Shell(StrEnum):
 def command(shell: Annotated[Shell, typer.Argument(help="The shell that will read the script.")]) -> None:
     """Print the script that teaches a shell to complete tidegate's commands and options.
 
-    For bash, put `eval "$(tidegate completion bash)"` into ~/.bashrc; for zsh the same with zsh into ~/.zshrc; for fish,
-    write the output to ~/.config/fish/completions/tidegate.fish.
+    For bash, put `eval "$(tidegate completion bash)"` into ~/.bashrc; for zsh the same with zsh into ~/.zshrc; for
+    fish, write the output to ~/.config/fish/completions/tidegate.fish.
     """
     from tidegate.cli.command_tree import read_commands
 
@@ -100,7 +100,10 @@ def _fish(root: "Command") -> Iterator[str]:
             yield " ".join(
                 [
                     f"complete -c tidegate -n {_quote(condition)}",
-                    *(f"-{'l' if name.startswith('--') else 's'} {name.lstrip('-')}" for name in option.names),
+                    *(
+                        f"-{'l' if name.startswith('--') else 's'} {name.lstrip('-')}"
+                        for name in option.names
+                    ),
                     *(["-r", "-F"] if _takes_file(option) else ["-x"] if option.takes_value else []),
                     f"-d {_quote(option.help)}",
                 ]

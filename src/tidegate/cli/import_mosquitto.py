@@ -12,7 +12,9 @@ def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Mosquitto's configuration file.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write the settings. Default: standard output."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Where to write the settings. Default: standard output."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
 ) -> None:

@@ -125,7 +125,14 @@ class _Converter:
 
     def _on_unknown(self, line: Line) -> None:
         """Perhaps an option of a newer Mosquitto, and perhaps one that keeps somebody out."""
-        known = [*self._handlers, *OPTIONS, *PER_LISTENER, *options.NOT_NEEDED, *options.LOST, *options.GUARDS]
+        known = [
+            *self._handlers,
+            *OPTIONS,
+            *PER_LISTENER,
+            *options.NOT_NEEDED,
+            *options.LOST,
+            *options.GUARDS,
+        ]
         near = difflib.get_close_matches(line.option, [*known, *options.BRIDGE], 1)
         hint = f"did you mean {near[0]}?" if near else "set what it was for by hand"
         self._guard = line
@@ -176,7 +183,9 @@ class _Converter:
         size = min(line.as_int() + TOPIC_ALLOWANCE, LARGEST_PACKET)
         self._put("limits.max_packet_size", size, line)
         self.remark(
-            Kind.DIFFERS, line, f"the limit is for the packet, {TOPIC_ALLOWANCE} bytes more; one over it is cut off"
+            Kind.DIFFERS,
+            line,
+            f"the limit is for the packet, {TOPIC_ALLOWANCE} bytes more; one over it is cut off",
         )
 
     def _on_max_queued(self, line: Line) -> None:
@@ -352,7 +361,10 @@ class _Converter:
 
     def _common_options(self, listeners: list[MosquittoListener]) -> None:
         """Options of a listener that are the node's here: the strictest counts for all."""
-        for option, key in (("max_qos", "features.maximum_qos"), ("max_topic_alias", "limits.max_topic_alias")):
+        for option, key in (
+            ("max_qos", "features.maximum_qos"),
+            ("max_topic_alias", "limits.max_topic_alias"),
+        ):
             lines = [each.options[option] for each in listeners if option in each.options]
             if not lines:
                 continue
@@ -361,7 +373,11 @@ class _Converter:
             if len({line.value for line in lines}) > 1 or len(lines) < len(listeners):
                 self.remark(Kind.DIFFERS, least, "counts for all listeners, not for one")
         if self._is_per_listener():
-            lines = [each.options[name] for each in listeners if (name := "allow_zero_length_clientid") in each.options]
+            lines = [
+                each.options[name]
+                for each in listeners
+                if (name := "allow_zero_length_clientid") in each.options
+            ]
         else:
             lines = [self._global[name] for name in ("allow_zero_length_clientid",) if name in self._global]
         if lines:

@@ -42,7 +42,7 @@ class Line:
         return number
 
     def as_path(self) -> Path:
-        """The file it names. Mosquitto begins at its working directory; beside the configuration is where people mean."""
+        """The file it names. Mosquitto looks in its working directory; people mean beside the configuration."""
         path = Path(self.value)
         beside = Path(self.file).absolute().parent / path
         return beside if not path.is_absolute() and beside.exists() else path.absolute()

@@ -18,9 +18,12 @@ EVERYWHERE = "*"
 DEFAULT_PORT = 1883
 # Options of the listener above them; before any `listener` they are about the default one.
 OPTIONS = frozenset(
-    """bind_interface cafile certfile keyfile listener_allow_anonymous max_connections max_qos max_topic_alias protocol require_certificate
-    socket_domain tls_version use_identity_as_username websockets_origin""".split()
-)
+    {
+        "bind_interface", "cafile", "certfile", "keyfile", "listener_allow_anonymous", "max_connections",
+        "max_qos", "max_topic_alias", "protocol", "require_certificate", "socket_domain", "tls_version",
+        "use_identity_as_username", "websockets_origin",
+    }
+)  # fmt: skip
 # With per_listener_settings, these are too.
 PER_LISTENER = frozenset({"acl_file", "allow_anonymous", "allow_zero_length_clientid", "password_file"})
 
@@ -74,7 +77,12 @@ class MosquittoListener:
             table["max_connections"] = Entry(line.as_int(), line.place)
         if protocol == "websockets":
             line = options["protocol"]
-            remark(Kind.DIFFERS, line, "the URL path is /mqtt or /; Mosquitto takes any", "set path for another one")
+            remark(
+                Kind.DIFFERS,
+                line,
+                "the URL path is /mqtt or /; Mosquitto takes any",
+                "set path for another one",
+            )
         if "websockets_origin" in options and protocol == "websockets":
             line = options["websockets_origin"]
             table["origins"] = Entry((line.value,), line.place)

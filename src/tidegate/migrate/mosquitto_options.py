@@ -48,9 +48,9 @@ GUARDS = {
     "plugin": "use accounts.password_file and rights_file, or a hook; see docs/embedding.md",
     "plugin_load": "use accounts.password_file and rights_file, or a hook; see docs/embedding.md",
     "plugin_use": "use accounts.password_file and rights_file, or a hook; see docs/embedding.md",
-    "psk_file": "use certificates (type = \"tls\"); there are no pre-shared keys",
-    "psk_hint": "use certificates (type = \"tls\"); there are no pre-shared keys",
-    "use_subject_as_username": "set accounts.certificate_identity to \"cn\" or \"san\"",
+    "psk_file": 'use certificates (type = "tls"); there are no pre-shared keys',
+    "psk_hint": 'use certificates (type = "tls"); there are no pre-shared keys',
+    "use_subject_as_username": 'set accounts.certificate_identity to "cn" or "san"',
 }
 PLUGIN_OPTIONS = ("auth_opt_", "plugin_opt_", "auth_plugin_deny")
 
@@ -59,11 +59,16 @@ BRIDGE_HINT = (
     " or let a client of both brokers pass the messages on; see docs/migrating.md"
 )
 BRIDGE = frozenset(
-    """address addresses bridge_alpn bridge_attempt_unsubscribe bridge_bind_address bridge_cafile bridge_capath
-    bridge_certfile bridge_identity bridge_insecure bridge_keyfile bridge_max_packet_size bridge_max_topic_alias
-    bridge_outgoing_retain bridge_protocol_version bridge_psk bridge_receive_maximum bridge_reload_type
-    bridge_require_ocsp bridge_session_expiry_interval bridge_tcp_keepalive bridge_tcp_user_timeout bridge_tls_use_os_certs
-    bridge_tls_version cleansession clientid connection idle_timeout keepalive_interval local_cleansession local_clientid
-    local_password local_username notification_topic notifications notifications_local_only password remote_clientid
-    remote_password remote_username restart_timeout round_robin start_type threshold topic try_private username""".split()
-)
+    {
+        "address", "addresses", "bridge_alpn", "bridge_attempt_unsubscribe", "bridge_bind_address",
+        "bridge_cafile", "bridge_capath", "bridge_certfile", "bridge_identity", "bridge_insecure",
+        "bridge_keyfile", "bridge_max_packet_size", "bridge_max_topic_alias", "bridge_outgoing_retain",
+        "bridge_protocol_version", "bridge_psk", "bridge_receive_maximum", "bridge_reload_type",
+        "bridge_require_ocsp", "bridge_session_expiry_interval", "bridge_tcp_keepalive",
+        "bridge_tcp_user_timeout", "bridge_tls_use_os_certs", "bridge_tls_version", "cleansession", "clientid",
+        "connection", "idle_timeout", "keepalive_interval", "local_cleansession", "local_clientid",
+        "local_password", "local_username", "notification_topic", "notifications", "notifications_local_only",
+        "password", "remote_clientid", "remote_password", "remote_username", "restart_timeout", "round_robin",
+        "start_type", "threshold", "topic", "try_private", "username",
+    }
+)  # fmt: skip

@@ -22,7 +22,9 @@ def test_the_right_password_fits_and_no_other(stored: str) -> None:
     file = parse_password_file(f"ada:{stored}\n")
     assert file.password_hash("ada") == (stored, True)
     assert verify_password(stored, b"secret")
-    assert not any(verify_password(stored, wrong) for wrong in (b"", b"Secret", b"secret\n", b"x" * (MAX_PASSWORD + 1)))
+    assert not any(
+        verify_password(stored, wrong) for wrong in (b"", b"Secret", b"secret\n", b"x" * (MAX_PASSWORD + 1))
+    )
 
 
 @pytest.mark.parametrize("stored", [PBKDF2, SHA512])

@@ -35,7 +35,9 @@ def test_an_empty_file_is_the_loopback_address_with_anonymous_clients(tmp_path: 
 
 def test_a_listener_is_on_every_address_and_lets_nobody_in_by_default(tmp_path: Path) -> None:
     settings, _ = convert(tmp_path, "listener 1884\n")
-    assert [(each.host, each.port, each.accepts_anonymous) for each in settings.listeners] == [("*", 1884, False)]
+    assert [(each.host, each.port, each.accepts_anonymous) for each in settings.listeners] == [
+        ("*", 1884, False)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,8 @@ def test_persistence_becomes_a_data_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "types, level", [("all", "debug"), ("warning error", "warning"), ("none", "error"), ("error notice", "info")]
+    "types, level",
+    [("all", "debug"), ("warning error", "warning"), ("none", "error"), ("error notice", "info")],
 )
 def test_log_types_become_a_level(types: str, level: str, tmp_path: Path) -> None:
     assert convert(tmp_path, f"log_type {types}\n")[0].log.level == level
@@ -209,7 +212,12 @@ def test_every_option_of_the_manual_is_known(tmp_path: Path) -> None:
     sample = Path("/usr/share/doc/mosquitto/examples/mosquitto.conf")
     if not sample.exists():
         pytest.skip("Mosquitto's sample configuration is not installed")
-    values = {"protocol": "mqtt", "socket_domain": "ipv4", "log_type": "all", "persistent_client_expiration": "1d"}
+    values = {
+        "protocol": "mqtt",
+        "socket_domain": "ipv4",
+        "log_type": "all",
+        "persistent_client_expiration": "1d",
+    }
     names = {
         line[1:].split()[0]
         for line in sample.read_text(encoding="utf-8").splitlines()
