@@ -10,13 +10,19 @@ READY   := $(VENV)/.ready
 INTEROP := tests/interop/node_modules/.ready
 SOURCES := $(wildcard src tests bench scripts)
 
-.PHONY: help run test check lint types unit bench lab soak docs system clean
+.PHONY: help run demo pictures test check lint types unit bench lab soak docs system clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-run: $(READY)  ## start a broker on this machine (ARGS="--port 1884" passes options)
-	@exec $(VENV)/bin/tidegate serve $(ARGS)
+run: $(READY)  ## start a broker and its web console on this machine (ARGS="--port 1884" passes options)
+	@exec $(VENV)/bin/tidegate serve --console $(ARGS)
+
+demo: $(READY)  ## a broker with sensors, a slow worker and a flood, to look at in the console
+	@exec $(VENV)/bin/tidegate demo $(ARGS)
+
+pictures: $(READY) system  ## make docs/pictures of the console again
+	$(PYTHON) scripts/console_pictures.py $(ARGS)
 
 # Exit status 5 means that no test carries the mark, which is fine for the second call only.
 test: $(READY) system $(INTEROP)  ## all tests, with other projects' clients and brokers

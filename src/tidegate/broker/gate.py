@@ -159,7 +159,7 @@ class Gate:
         return max(0.0, self._excused.get(conn, 0.0) - self._core.now())
 
     def pin(self, conn: Connection, band: BandName | None) -> bool:
-        """Serve it in this class, also when it comes back; None ends that. False if there are no classes, or no room."""
+        """Serve it in this class, also when it comes back; None ends that. False: there are no classes, or no room."""
         key = (conn.session.client_id, conn.username or "")
         if not isinstance(self.priority, AgeingPriority):
             return False

@@ -1,12 +1,12 @@
 """`tidegate console`: a web page that shows a running node and lets operators act."""
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidegate.cli import client_options as options
+from tidegate.cli.console_beside import require_console
 from tidegate.cli.options import Config, read_settings
 from tidegate.cli.status import ExitStatus, report
 from tidegate.errors import TidegateError
@@ -26,11 +26,15 @@ def command(
     http_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Default 1888, or the next free one; 0: a free one.")
     ] = None,
-    http_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate for browsers, PEM.")] = None,
+    http_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate for browsers, PEM.")
+    ] = None,
     http_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")] = None,
     accounts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Who may log in: the broker's password file. Default: of --config."),
+        typer.Option(
+            metavar="FILE", help="Who may log in: the broker's password file. Default: of --config."
+        ),
     ] = None,
     rights: Annotated[
         Path | None,
@@ -49,7 +53,9 @@ def command(
     policy: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of policy snapshots. Default: of --config.")
     ] = None,
-    lake: Annotated[str, typer.Option(metavar="DIR", help="The lake to describe. Default: of --config.")] = "",
+    lake: Annotated[
+        str, typer.Option(metavar="DIR", help="The lake to describe. Default: of --config.")
+    ] = "",
     reports: Annotated[
         list[Path] | None,
         typer.Option(metavar="DIR", help="Folder with reports of pipeline or lab; may be repeated."),
@@ -65,11 +71,7 @@ def command(
     It is a process of its own and an ordinary client of the node (--url or --host and --port), so it can hang or end
     without harm. Without accounts it is for this machine only. `tidegate serve --console` starts it beside a broker.
     """
-    for module in ("starlette", "uvicorn"):
-        if importlib.util.find_spec(module) is None:
-            typer.echo(f"error: the console needs {module}, which is not installed", err=True)
-            typer.echo("hint: pip install 'tidegate[console]'", err=True)
-            raise typer.Exit(ExitStatus.STARTUP)
+    require_console()
 
     import uvloop
 
@@ -106,7 +108,7 @@ def command(
                 lambda: server.client(operation_timeout=10.0, receive_queue_size=10_000, reports="off"),
                 port_fallback=http_port is None,
                 parent=parent,
-                say=lambda line: typer.echo(line),
+                say=lambda line: print(line, flush=True),
             )
         )
     except TidegateError as error:

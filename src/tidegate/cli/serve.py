@@ -41,6 +41,13 @@ def command(
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Serve Prometheus metrics on this port.")
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Start the web console beside it, a process of its own.")
+    ] = False,
+    console_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="For the console; default 1888, or the next free one."),
+    ] = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = None,
@@ -48,6 +55,10 @@ def command(
     overrides: Overrides = None,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
+    from tidegate.cli.console_beside import beside, require_console
+
+    if console:
+        require_console()
     given = {
         "data": None if data is None else str(data),
         "metrics.port": metrics_port,
@@ -78,7 +89,14 @@ def command(
         return fresh
 
     try:
-        status = uvloop.run(serve(settings, port_fallback=port_fallback, reload=reload))
+        status = uvloop.run(
+            serve(
+                settings,
+                port_fallback=port_fallback,
+                reload=reload,
+                beside=beside(console_port) if console else None,
+            )
+        )
     except TidegateError as error:
         report(error)
         status = ExitStatus.STARTUP

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli import client_options as options
-from tidegate.console import feed as topics
 from tidegate.cli.status import ExitStatus
+from tidegate.console import feed as topics
 from tidegate.console.feed import Feed, Sort, View
 from tidegate.errors import TidegateError
 

@@ -85,7 +85,7 @@ async def apply_policy(console: Console, order: dict[str, Any]) -> str:
     return f"{version} is current; nodes that follow the folder take it within seconds."
 
 
-async def roll_back_policy(console: Console, order: dict[str, Any]) -> str:
+async def roll_back_policy(console: Console, _order: dict[str, Any]) -> str:
     version = await asyncio.to_thread(policies.roll_back, console.settings.policy)
     return f"{version} is current again."
 

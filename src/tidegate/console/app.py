@@ -89,7 +89,9 @@ class ConsoleApp:
 
     # -- who asks -------------------------------------------------------------------------------------------
 
-    def _guarded(self, handler: Handler, *, is_action: bool = False) -> Callable[[Request], Awaitable[Response]]:
+    def _guarded(
+        self, handler: Handler, *, is_action: bool = False
+    ) -> Callable[[Request], Awaitable[Response]]:
         """Only with a session; an action only with its token, too. Errors become words."""
 
         async def endpoint(request: Request) -> Response:
@@ -97,7 +99,9 @@ class ConsoleApp:
             if session is None:
                 return _error(401, "You are not logged in.", "")
             if is_action and request.headers.get(TOKEN) != session.token:
-                return _error(403, "The request does not come from this console's page.", "load the page again")
+                return _error(
+                    403, "The request does not come from this console's page.", "load the page again"
+                )
             try:
                 return await handler(request, session)
             except RoomMissing as error:
@@ -129,7 +133,9 @@ class ConsoleApp:
         peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
         session = await self.sessions.log_in(user, password, address_of(peer))
         if session is None:
-            return _error(401, "User name or password is wrong.", "after several attempts answers come slowly")
+            return _error(
+                401, "User name or password is wrong.", "after several attempts answers come slowly"
+            )
         return self._answer_session(session)
 
     async def log_out(self, request: Request, session: Session) -> Response:
@@ -239,7 +245,9 @@ class ConsoleApp:
 
     async def reports(self, request: Request, session: Session) -> Response:
         def look() -> dict[str, Any]:
-            found: dict[str, Any] = {"reports": [each.as_object() for each in reports.find(self.settings.reports)]}
+            found: dict[str, Any] = {
+                "reports": [each.as_object() for each in reports.find(self.settings.reports)]
+            }
             try:
                 found["lake"] = reports.describe_lake(self.settings.lake)
             except ConsoleError as error:

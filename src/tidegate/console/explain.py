@@ -39,10 +39,7 @@ def last_choice(group: SharedGroup) -> str:
     best = min(others, key=lambda member: member.expected_ms)
     if not chosen.service_ms and not best.service_ms:
         return f"{name}: nobody has told its speed yet, so members take turns."
-    return (
-        f"{name}: it would get to a message first, {_wait(chosen)}; "
-        f"next is {best.client}, {_wait(best)}."
-    )
+    return f"{name}: it would get to a message first, {_wait(chosen)}; next is {best.client}, {_wait(best)}."
 
 
 def _wait(member: GroupMember) -> str:
@@ -77,12 +74,20 @@ def notes(feed: Feed, states: dict[str, Any]) -> list[dict[str, str]]:
         habit = f": {first.client} sends {times:,.0f} times its habit" if times >= 2 else ""
         say("warn", f"Held because they are too fast: {names}{more}{habit}.", "publishers")
     elif isinstance(states.get("suspicious"), int) and states["suspicious"]:
-        say("good", f"{states['suspicious']:,} publishers are over their habit; the node keeps up.", "publishers")
+        say(
+            "good",
+            f"{states['suspicious']:,} publishers are over their habit; the node keeps up.",
+            "publishers",
+        )
     for group in feed.groups:
         _group_notes(group, say)
     for queue in feed.queues[:20]:
         if queue.is_blocked:
-            say("warn", f"{queue.client} does not read what it is sent; {queue.dropped:,} dropped.", "overview")
+            say(
+                "warn",
+                f"{queue.client} does not read what it is sent; {queue.dropped:,} dropped.",
+                "overview",
+            )
         elif queue.messages >= LONG_QUEUE:
             where = "is slow" if queue.is_connected else "is away"
             say("warn", f"{queue.messages:,} messages wait for {queue.client}, which {where}.", "overview")

@@ -9,7 +9,16 @@ from typing import Any, Final
 POINTS: Final = 900  # a quarter of an hour at one a second
 GROUP_POINTS: Final = 300
 MAX_GROUPS: Final = 100
-COUNTERS: Final = ("received", "sent", "dropped", "bytes_received", "bytes_sent", "moved", "shed", "held_total")
+COUNTERS: Final = (
+    "received",
+    "sent",
+    "dropped",
+    "bytes_received",
+    "bytes_sent",
+    "moved",
+    "shed",
+    "held_total",
+)
 
 
 def number(value: object) -> float:
@@ -105,4 +114,7 @@ class GroupsHistory:
         history = self._groups.get((group, topic_filter))
         if history is None:
             return {"at": [], "members": {}}
-        return {"at": list(history.at), "members": {name: list(each) for name, each in history.shares.items()}}
+        return {
+            "at": list(history.at),
+            "members": {name: list(each) for name, each in history.shares.items()},
+        }

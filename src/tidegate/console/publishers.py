@@ -81,7 +81,9 @@ class PublisherTable:
             return
         if page == 0:
             self._round, self._seen, self._next_page = number, {}, 0
-        found = [Publisher.read(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        found = (
+            [Publisher.read(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        )
         is_next = number == self._round and page == self._next_page
         self._next_page = page + 1 if is_next else -1
         for row in found:

@@ -134,7 +134,8 @@ def describe_lake(place: str) -> list[dict[str, Any]]:
         raise RoomMissing("The lake room is not installed.", "pip install 'tidegate[lake]'")
     if not place:
         raise RoomMissing(
-            "No lake was named.", "tidegate serve --set lake.path=DIR records; then: tidegate console --lake DIR"
+            "No lake was named.",
+            "tidegate serve --set lake.path=DIR records; then: tidegate console --lake DIR",
         )
     found = catalog.summaries(list(catalog.scan(target.Target.open(place))))
     return [

@@ -119,7 +119,10 @@ class RpcView:
             "hops": hops,
             "stats": self._stats,
             "dead": [
-                {name: task.get(name) for name in ("kind", "attempt", "reason", "created", "deadline", "body")}
+                {
+                    name: task.get(name)
+                    for name in ("kind", "attempt", "reason", "created", "deadline", "body")
+                }
                 | {"id": task_id}
                 for task_id, task in list(self.dead.items())[:200]
             ],
@@ -132,5 +135,6 @@ def _percentiles(values: list[float]) -> dict[str, float | None]:
     if not values:
         return {"p50": None, "p95": None, "p99": None}
     return {
-        f"p{share}": round(values[min(len(values) - 1, len(values) * share // 100)], 3) for share in (50, 95, 99)
+        f"p{share}": round(values[min(len(values) - 1, len(values) * share // 100)], 3)
+        for share in (50, 95, 99)
     }

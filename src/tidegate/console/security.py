@@ -57,7 +57,10 @@ class Guard:
         if fault is not None:
             await _refuse(send, 403, *fault)
             return
-        if not headers.get("content-length", "0").isdecimal() or int(headers.get("content-length", "0")) > MAX_BODY:
+        if (
+            not headers.get("content-length", "0").isdecimal()
+            or int(headers.get("content-length", "0")) > MAX_BODY
+        ):
             await _refuse(send, 413, "too much was sent", "")
             return
 

@@ -93,7 +93,7 @@ class Sessions:
             return None
         if delay:
             await asyncio.sleep(delay)
-        stored, is_real = self._passwords.argon2_hash(user)
+        stored, is_real = self._passwords.password_hash(user)
         try:
             is_right = await self._checker.check(
                 stored,
@@ -144,7 +144,9 @@ class Sessions:
             return
 
     def _read(self) -> None:
-        files = [path for path in (self._settings.password_file, self._settings.rights_file) if path is not None]
+        files = [
+            path for path in (self._settings.password_file, self._settings.rights_file) if path is not None
+        ]
         stamp = tuple(path.stat().st_mtime for path in files if path.exists())
         if files and stamp == self._stamp:
             return

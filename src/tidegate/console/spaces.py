@@ -32,7 +32,9 @@ async def look(client: Client | None, name: str) -> dict[str, Any]:
             user_properties=(("accept", "application/sparql-results+json"),),
         )
     except (NoResponder, OperationTimeout):
-        raise RoomMissing(f"Nobody serves a space called {name}.", f"tidegate space serve --space {name}") from None
+        raise RoomMissing(
+            f"Nobody serves a space called {name}.", f"tidegate space serve --space {name}"
+        ) from None
     except ClientError as error:
         raise RoomMissing(str(error), error.hint) from None
     pairs = dict(answer.user_properties)

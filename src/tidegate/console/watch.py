@@ -142,9 +142,7 @@ class NodeWatch:
         self.policy_version = ""
 
     @staticmethod
-    def _task(
-        tasks: list[asyncio.Task[None]], work: Coroutine[Any, Any, None]
-    ) -> asyncio.Task[None]:
+    def _task(tasks: list[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         tasks.append(task)
         return task

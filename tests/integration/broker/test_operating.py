@@ -81,7 +81,9 @@ def test_a_held_publisher_is_released_and_left_alone_for_a_while(
 def test_a_release_holds_for_policies_that_judge_each_message(
     start_broker: StartBroker, dial: Dial, until: Until, mode: Mode
 ) -> None:
-    broker = start_broker(flow=FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=30.0, mode=mode)))
+    broker = start_broker(
+        flow=FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=30.0, mode=mode))
+    )
     known(broker, fast=20.0)
     fast, reader, operator = dial(broker), dial(broker), dial(broker)
     reader.connect("reader")
@@ -113,7 +115,9 @@ def test_a_pinned_publisher_is_served_first_also_when_it_comes_back(
         def look() -> dict[str, int]:
             core = broker.broker.core
             assert core.gate is not None
-            return {c.session.client_id: core.gate.rank(c) for c in core.connections if c.publisher is not None}
+            return {
+                c.session.client_id: core.gate.rank(c) for c in core.connections if c.publisher is not None
+            }
 
         return broker.call(look)
 
