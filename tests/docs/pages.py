@@ -43,10 +43,15 @@ def shell_lines(path: Path) -> Iterator[str]:
             if language == "console" and line.startswith("$ "):
                 yield line[2:]
             elif language == "" and line.startswith("tidegate "):
-                yield line
+                yield _without_remark(line)
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("    tidegate "):
-            yield line.strip()
+            yield _without_remark(line.strip())
+
+
+def _without_remark(line: str) -> str:
+    """Lists of commands explain them on the same line, after some blanks."""
+    return re.split(r" {3,}", line)[0]
 
 
 def simple_commands(line: str) -> Iterator[tuple[str, ...]]:

@@ -29,7 +29,7 @@ def test_the_embedded_broker_prints_what_was_published_inside() -> None:
 def test_the_authoriser_keeps_everybody_at_his_own_topics() -> None:
     assert output_of(program("embedding.md", "OwnTopicsOnly")).splitlines() == [
         "pump/level: published",
-        "valve/level: NOT_AUTHORIZED",
+        "valve/level: 0x87",
     ]
 
 

@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,8 +140,9 @@ class Peer:
         self.client.subscribe(topic_filter, qos=1)
         self._granted.get(timeout=DEADLINE)
 
-    def publish(self, topic: str, payload: str) -> None:
-        self.client.publish(topic, payload, qos=1).wait_for_publish(DEADLINE)
+    def publish(self, topics: Iterable[str], payload: str) -> None:
+        for sent in [self.client.publish(topic, payload, qos=1) for topic in topics]:
+            sent.wait_for_publish(DEADLINE)
 
     def take_until(self, topic: str) -> set[tuple[str, bytes]]:
         found: set[tuple[str, bytes]] = set()
@@ -169,14 +170,11 @@ def try_everything(harbour: Harbour, version: int) -> dict[str, tuple[set[str], 
             peer.close()
             continue
         peer.subscribe("#")
-        for topic in TOPICS:
-            admin.publish(topic, "to read")
-        admin.publish(END, "")
+        admin.publish((*TOPICS, END), "to read")
         read = {topic for topic, _ in peer.take_until(END)}
         admin.take_until(END)
-        for topic in TOPICS:
-            peer.publish(topic, person.name)
-        admin.publish(END, "")
+        peer.publish(TOPICS, person.name)
+        admin.publish([END], "")
         written = {topic for topic, payload in admin.take_until(END) if payload == person.name.encode()}
         found[person.name] = (read, written)
         peer.close()
@@ -227,7 +225,7 @@ def harbour(tmp_path: Path) -> Harbour:
     config = tmp_path / "mosquitto.conf"
     config.write_text(
         f"user {os.environ.get('USER', 'root')}\n"
-        f"password_file {passwords}\nacl_file {tmp_path}/acl\nallow_anonymous true\n"
+        f"set_tcp_nodelay true\npassword_file {passwords}\nacl_file {tmp_path}/acl\nallow_anonymous true\n"
         f"listener {ports['tcp']} 127.0.0.1\nmax_connections 50\n"
         f"listener {ports['ws']} 127.0.0.1\nprotocol websockets\n"
         f"listener {ports['tls']} 127.0.0.1\ncertfile {server.certificate}\nkeyfile {server.key}\n"

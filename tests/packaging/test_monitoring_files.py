@@ -66,9 +66,9 @@ def test_alerts_are_those_of_the_guide() -> None:
     """docs/monitoring.md explains each; the times and numbers are the same."""
     text = (REPOSITORY / "docs" / "monitoring.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| `([^`]+)`(?: for (\d+) (\w))?", text, flags=re.MULTILINE)
-    explained = {re.sub(r"\{[^}]*\}", "", expression) for expression, *_ in table}
+    explained = {expression: f"{number}{unit}" for expression, number, unit in table}
     for rule in rules():
-        assert re.sub(r"\{[^}]*\}", "", rule["expr"]) in explained, rule["alert"]
+        assert explained[re.sub(r"\{[^}]*\}", "", rule["expr"])] == rule["for"], rule["alert"]
 
 
 def test_the_dashboard_asks_for_metrics_that_exist(exported: dict[str, set[str]]) -> None:
