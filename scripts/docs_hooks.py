@@ -2,6 +2,7 @@
 
 - Entries of the navigation whose page does not exist are left out.
 - results/ and bench/ stay where the lab and the benchmark write them, and are pages of the guide all the same.
+- A link that shows the name of a file, which is what a reader of the repository wants, shows the page's title here.
 - Links that lead out of the guide, to source code, are shown as the name of the file: there is nothing to open.
 """
 
@@ -80,12 +81,17 @@ def _link(found: re.Match[str], page: Page, files: Files) -> str:
         name.removeprefix("../docs/"),
     ):
         for place in (candidate, f"{candidate}/README.md"):
-            if files.get_file_from_path(place) is not None:
+            file = files.get_file_from_path(place)
+            if file is not None:
+                if text.endswith(".md") and file.abs_src_path:
+                    text = _title(Path(file.abs_src_path)) or text
                 return f"{bang}[{text}]({posixpath.relpath(place, folder or '.')}{hash_}{anchor})"
-    return (
-        text
-        if text.startswith("`")
-        else f"{text} (`{name.removeprefix('../')}`)"
-        if text != target
-        else f"`{text}`"
-    )
+    if text.startswith("`"):
+        return text
+    return f"`{text}`" if text == target else f"{text} (`{name.removeprefix('../')}`)"
+
+
+def _title(path: Path) -> str:
+    """The first heading of a page."""
+    found = re.search(r"^# (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return found[1] if found else ""

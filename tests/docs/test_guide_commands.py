@@ -111,6 +111,11 @@ def test_the_guide_shows_commands_at_all() -> None:
     assert len(SHOWN) >= 60
 
 
+def test_the_page_on_installing_lists_every_extra() -> None:
+    text = page("install.md").read_text(encoding="utf-8")
+    assert [name for name in PROJECT["optional-dependencies"] if f"`{name}`" not in text] == []
+
+
 # --- those that end by themselves
 
 
