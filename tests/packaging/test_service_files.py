@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tidegate.cli.command_tree import Command, read_commands
+from tidegate.cli.serve import listener_options
 from tidegate.settings import load_settings
 from tidegate.settings.load import known_keys
 
@@ -178,6 +179,30 @@ def test_compose_names_volumes_and_services_that_exist(compose: dict[str, Any]) 
         assert all(mount.split(":")[0] in compose["volumes"] for mount in service.get("volumes", []))
         assert all(name in compose["services"] for name in service.get("depends_on", []))
         assert "image" in service and service["restart"] == "unless-stopped"
+
+
+def test_anybody_gets_into_the_node_of_the_compose_file(compose: dict[str, Any]) -> None:
+    """It is for trying out; its ports are on the loopback address."""
+    environment = compose["services"]["tidegate"]["environment"]
+    words = yaml.safe_load(dict(instructions())["CMD"])
+    values = {words[at]: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
+    host, ports = values["--host"], (int(values["--port"]), int(values["--websocket-port"]))
+    options = listener_options(load_settings(None, (), environment), host, *ports)
+    first, second = load_settings(None, (), environment, options).listeners
+    assert (first.address, first.accepts_anonymous) == ("mqtt://0.0.0.0:1883", True)
+    assert (second.address, second.accepts_anonymous) == ("ws://0.0.0.0:8083/mqtt", False)
+
+
+def test_the_context_of_the_build_is_what_is_copied() -> None:
+    lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        word
+        for name, rest in instructions()
+        if name == "COPY" and "--from" not in rest
+        for word in rest.split()[:-1]
+    }
+    assert "*" in lines and kept == copied
 
 
 def test_settings_in_the_compose_environment_exist(compose: dict[str, Any]) -> None:

@@ -95,6 +95,8 @@ class _Converter:
         option = line.option
         if option in self._handlers:
             self._handlers[option](line)
+        elif option in options.SWITCHES and not line.as_bool():
+            pass  # its default, and ours
         elif option in OPTIONS:
             self._listeners[-1].options[option] = line
         elif option in PER_LISTENER:
@@ -299,6 +301,7 @@ class _Converter:
             line = identity.options["use_identity_as_username"]
             self._put("accounts.certificate_identity", "cn", line)
             self._put("accounts.certificate_username", "ignore", line)
+            self._check_certificates(line, listeners)
         if passwords is not None:
             self._check_passwords(passwords)
         users = self._check_rights(rights) if rights is not None else False
@@ -314,6 +317,18 @@ class _Converter:
         anonymous = [self._anonymous(each, is_local_only=is_local_only) for each in listeners]
         if has_proofs and (line := next((entry for entry in anonymous if entry.value), None)) is not None:
             self.document.put("accounts.allow_anonymous", True, line.origin)
+
+    def _check_certificates(self, line: Line, listeners: list[MosquittoListener]) -> None:
+        """A certificate names the user everywhere or nowhere: where it did not, a password must still be asked for."""
+        for each in listeners:
+            if each.flag("require_certificate") and not each.flag("use_identity_as_username"):
+                each.guard = each.guard or each.options["require_certificate"]
+                self.remark(
+                    Kind.LOST,
+                    each.options["require_certificate"],
+                    f"certificates name the user here, too ({line.place}); the listener stays on 127.0.0.1",
+                    "run a second node for it, or let its clients log in by certificate",
+                )
 
     def _one_file(self, option: str, listeners: list[MosquittoListener]) -> Line | None:
         """The file that everybody shares; listeners with another one stay on the loopback address."""

@@ -52,6 +52,8 @@ GUARDS = {
     "psk_hint": 'use certificates (type = "tls"); there are no pre-shared keys',
     "use_subject_as_username": 'set accounts.certificate_identity to "cn" or "san"',
 }
+# Of the above: said only if it is switched on.
+SWITCHES = frozenset({"upgrade_outgoing_qos", "use_subject_as_username", "use_username_as_clientid"})
 PLUGIN_OPTIONS = ("auth_opt_", "plugin_opt_", "auth_plugin_deny")
 
 BRIDGE_HINT = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.migrate import Conversion, Kind, MigrationError, convert_mosquitto
-from tidegate.migrate.mosquitto_options import BRIDGE, GUARDS, LOST, NOT_NEEDED
+from tidegate.migrate.mosquitto_options import BRIDGE, GUARDS, LOST, NOT_NEEDED, SWITCHES
 from tidegate.settings import Settings, load_settings
 
 
@@ -164,6 +164,21 @@ def test_the_name_in_a_certificate_becomes_the_user(tmp_path: Path) -> None:
     )
     assert settings.accounts.certificate_identity == "cn"
     assert settings.accounts.certificate_username == "ignore"
+
+
+def test_where_a_certificate_did_not_name_the_user_it_must_not_replace_a_password(tmp_path: Path) -> None:
+    tls = "certfile /c\nkeyfile /k\ncafile /ca\nrequire_certificate true\n"
+    settings, conversion = convert(
+        tmp_path, f"listener 1\n{tls}use_identity_as_username true\nlistener 2\n{tls}"
+    )
+    assert [each.host for each in settings.listeners] == ["*", "127.0.0.1"]
+    assert said(conversion) == [("require_certificate", Kind.LOST)]
+
+
+@pytest.mark.parametrize("option", sorted(SWITCHES))
+def test_what_is_switched_off_needs_no_remark(option: str, tmp_path: Path) -> None:
+    settings, conversion = convert(tmp_path, f"listener 1\n{option} false\n")
+    assert (said(conversion), settings.listeners[0].host) == ([], "*")
 
 
 def test_settings_per_listener(tmp_path: Path) -> None:
