@@ -114,7 +114,8 @@ def many_publishers(broker: BrokerThread, round_number: int) -> None:
         state = "held" if number == 4_321 else "normal"
         return {
             "client": f"meter-{number:05d}", "user": None, "address": "10.0.0.1:5000",
-            "rate": number / 7 + round_number, "trained_rate": number / 7, "dispersion": 1.0, "state": state, "hold": 0.5 if state == "held" else 0,
+            "rate": number / 7 + round_number, "trained_rate": number / 7, "dispersion": 1.0, "state": state,
+            "hold": 0.5 if state == "held" else 0,
             "rank": number + 1, "class": None, "pinned": None, "excused": 0, "held_bytes": 0,
         }  # fmt: skip
 

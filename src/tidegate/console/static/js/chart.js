@@ -67,14 +67,15 @@ export class Chart {
     ctx.clearRect(0, 0, width, height);
     const at = this.columns.at ?? [];
     const last = at.length ? at[at.length - 1] : Date.now() / 1000;
-    const first = last - this.seconds;
+    const span = this.span(at, last);
+    const first = last - span;
     let start = 0;
     while (start < at.length && at[start] < first) start += 1;
     const lines = this.lines(start);
     const peak = Math.max(0, ...lines.map((line) => Math.max(0, ...line.values.filter((value) => value !== null))));
     const ticks = niceTicks(peak);
     const top = ticks[ticks.length - 1];
-    const x = (time) => PAD.left + ((time - first) / this.seconds) * (width - PAD.left - PAD.right);
+    const x = (time) => PAD.left + ((time - first) / span) * (width - PAD.left - PAD.right);
     const y = (value) => height - PAD.bottom - (value / top) * (height - PAD.top - PAD.bottom);
     this.scale = { x, y, start, first, width };
 
@@ -93,10 +94,10 @@ export class Chart {
     }
     ctx.textAlign = "center";
     for (const share of [0, 0.5, 1]) {
-      const ago = Math.round(((1 - share) * this.seconds) / 60);
-      const edge = share === 0 ? "left" : share === 1 ? "right" : "center";
-      ctx.textAlign = edge;
-      ctx.fillText(ago === 0 ? "now" : `${ago} min ago`, x(first + share * this.seconds), height - 8);
+      const ago = (1 - share) * span;
+      ctx.textAlign = share === 0 ? "left" : share === 1 ? "right" : "center";
+      const words = ago === 0 ? "now" : ago < 120 ? `${ago} s ago` : `${ago / 60} min ago`;
+      ctx.fillText(words, x(first + share * span), height - 8);
     }
     ctx.save();
     ctx.beginPath();
@@ -115,6 +116,12 @@ export class Chart {
     }
     const latest = this.series.map((each) => `${each.name} ${this.format((this.columns[each.key] ?? []).at(-1) ?? null)}`);
     canvas.setAttribute("aria-label", `${this.title}, now: ${latest.join(", ")}`);
+  }
+
+  // The shortest of some spans that shows all there is: a chart that has just begun is not a line at its edge.
+  span(at, last) {
+    const known = at.length ? last - at[0] : 0;
+    return [60, 120, 300, 600].find((each) => each >= known || each >= this.seconds) ?? this.seconds;
   }
 
   lines(start) {

@@ -35,7 +35,7 @@ export function sheet(title, content) {
   const dialog = h(
     "dialog",
     { class: "sheet", "aria-labelledby": "sheet-title" },
-    h("div", { class: "inner" }, h("h2", { id: "sheet-title", class: "mono" }, title), content, h("footer", {}, close)),
+    h("div", { class: "inner" }, h("div", { class: "sheet-head" }, h("h2", { id: "sheet-title", class: "mono" }, title), close), content),
   );
   close.addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", (event) => {

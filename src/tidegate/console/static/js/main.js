@@ -182,7 +182,8 @@ async function start() {
   window.addEventListener("hashchange", () => {
     if (context.session && !byId("shell").hidden) {
       show();
-      byId("main").focus();
+      byId("main").focus({ preventScroll: true });
+      window.scrollTo(0, 0);
     }
   });
   whenLoggedOut(showLogin);

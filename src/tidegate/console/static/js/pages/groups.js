@@ -117,7 +117,7 @@ function memberTable(members) {
   return h(
     "table",
     {},
-    h("thead", {}, h("tr", {}, h("th", {}, "Member"), h("th", {}, "State"), h("th", { class: "right" }, "Unfinished"), h("th", { class: "right" }, "A message takes"), h("th", { class: "right" }, "Could begin in"), h("th", {}, "Share"))),
+    h("thead", {}, h("tr", {}, h("th", {}, "Member"), h("th", {}, "State"), h("th", { class: "right" }, "Unfinished"), h("th", { class: "right" }, "Takes"), h("th", { class: "right" }, "Free in"), h("th", {}, "Share"))),
     h(
       "tbody",
       {},

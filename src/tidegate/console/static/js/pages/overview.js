@@ -45,7 +45,7 @@ function open(main) {
     }),
     new Chart({
       title: "Latency",
-      note: "publish to delivery, and the wait for a turn in it",
+      note: "publish to delivery",
       series: [
         { name: "round trip", key: "latency_ms", color: "--c1" },
         { name: "wait", key: "wait_ms", color: "--c3" },
@@ -75,7 +75,7 @@ function open(main) {
     }),
     new Chart({
       title: "Drops",
-      note: "messages a second that a reader lost",
+      note: "messages a second",
       series: [
         { name: "slow readers", key: "dropped", color: "--c5" },
         { name: "of held publishers", key: "shed", color: "--c7" },
