@@ -22,7 +22,7 @@ from tidegate.broker.backlogs import Backlogs
 from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
-from tidegate.broker.flow_settings import FlowSettings, SharedRule
+from tidegate.broker.flow_settings import BandName, FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
 from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later, has_backlog
 from tidegate.broker.handshake import Handshake
@@ -112,6 +112,7 @@ class Core:
         self.keep_alive = KeepAlive(self.now())
         self.dirty: list[Session] = []
         self.turn_began = 0.0  # 0 between two turns
+        self.pins: dict[tuple[str, str], BandName] = {}  # classes by an operator: client identifier and user
         self.meter = LoadMeter(flow_settings.load, self.now())
         self.lanes = Lanes(self)
         self.gate: Gate | None = None
@@ -509,8 +510,6 @@ class Core:
         self.flow_settings = settings
         if settings.backoff.policy != "off" or settings.priority.policy != "off":
             self.gate = Gate(self, settings, old.priors if old is not None else None)
-            if old is not None:
-                self.gate.pins = old.pins
 
     def measure_load(self, now: float) -> None:
         """Four times a second, and whenever turns become long."""

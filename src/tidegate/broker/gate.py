@@ -58,7 +58,6 @@ class Gate:
         self.waiters: dict[Connection, None] | None = None  # publishers that are held, and
         self._alarms: dict[Connection, Alarm] = {}  # what ends it
         self._excused: dict[Connection, float] = {}  # by an operator, until when
-        self.pins: dict[tuple[str, str], BandName] = {}  # by an operator: client identifier and user
         self.holds = 0
         self.held_seconds = 0.0
         self.refused = 0  # messages
@@ -78,11 +77,10 @@ class Gate:
         publisher = self._table.open(
             session.client_id, conn.username or "", conn.address, self._core.now(), prior
         )
-        if rule is not None and isinstance(self.priority, AgeingPriority):
-            self.priority.pin(publisher.key, rule.band)
+        band = self._band_by_order(conn, rule)
+        if band is not None and isinstance(self.priority, AgeingPriority):
+            self.priority.pin(publisher.key, band)
         conn.publisher = publisher
-        if self.pins:
-            self._put_in_band(conn)
         return publisher
 
     def close(self, conn: Connection) -> None:
@@ -161,27 +159,28 @@ class Gate:
     def pin(self, conn: Connection, band: BandName | None) -> bool:
         """Serve it in this class, also when it comes back; None ends that. False: there are no classes, or no room."""
         key = (conn.session.client_id, conn.username or "")
-        if not isinstance(self.priority, AgeingPriority):
+        pins = self._core.pins
+        if not isinstance(self.priority, AgeingPriority) or conn.publisher is None:
             return False
         if band is None:
-            self.pins.pop(key, None)
-        elif key not in self.pins and len(self.pins) >= MAX_PINS:
+            pins.pop(key, None)
+        elif key not in pins and len(pins) >= MAX_PINS:
             return False
         else:
-            self.pins[key] = band
-        self._put_in_band(conn)
+            pins[key] = band
+        self.priority.pin(conn.publisher.key, self._band_by_order(conn, self.rule(conn)))
         return True
 
     def pinned(self, conn: Connection) -> BandName | None:
-        return self.pins.get((conn.session.client_id, conn.username or "")) if self.pins else None
+        pins = self._core.pins
+        return pins.get((conn.session.client_id, conn.username or "")) if pins else None
 
-    def _put_in_band(self, conn: Connection) -> None:
-        if conn.publisher is None or not isinstance(self.priority, AgeingPriority):
-            return
+    def _band_by_order(self, conn: Connection, rule: Rule | None) -> Band | None:
+        """The operator's class goes before that of the settings."""
         name = self.pinned(conn)
-        rule = self.rule(conn)
-        band = BANDS[name] if name is not None else None if rule is None else rule.band
-        self.priority.pin(conn.publisher.key, band)
+        if name is not None:
+            return BANDS[name]
+        return None if rule is None else rule.band
 
     def statistics(self) -> dict[str, Any]:
         return {

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.broker import operating
 from tidegate.broker.index import LOAD_TOPIC, MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
+from tidegate.broker.operating import CONTROL_TOPIC, answer_of, may_operate, on_order
 from tidegate.broker.pressure import Pressure
 from tidegate.broker.settings import QueueFull
 from tidegate.flow.load_report import parse_value
@@ -38,9 +38,9 @@ DENIED = Route([], ())  # the publisher has no right to this topic
 DENIED.fast4 = DENIED.fast5 = None  # so that every such packet is seen and counted
 REPORT = Route([], ())
 REPORT.fast4 = REPORT.fast5 = None
+MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
 ORDER = Route([], ())  # what an operator orders: see `operating`
 ORDER.fast4 = ORDER.fast5 = None
-MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
 
 
 class QoSNotSupported(MQTTError):
@@ -121,9 +121,9 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
             session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
         return True
     if route is ORDER:
-        code, why = operating.on_order(conn, topic, data[payload_at:end])
+        code, why = on_order(conn, topic, data[payload_at:end])
         if qos:
-            answer(conn, operating.answer_of(conn, qos, pid, code, why))
+            answer(conn, answer_of(conn, qos, pid, code, why))
         if qos == 2 and not code:
             session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
         return True
@@ -256,12 +256,12 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     _check_name(core, topic)
     if topic == LOAD_TOPIC:
         return REPORT
-    if topic.startswith(operating.CONTROL_TOPIC):
-        return ORDER if operating.may_operate(conn, topic) else DENIED
     if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":
         if topic.startswith(b"$share/"):
             raise TopicNameInvalid("$share/ is for subscriptions")
         return DENIED
+    if topic.startswith(CONTROL_TOPIC):
+        return ORDER if may_operate(conn, topic) else DENIED
     authorise = core.authorise
     if authorise is None:
         return core.index.route(topic)

@@ -20,11 +20,11 @@ from tidegate.errors import TidegateError
 # Command name: its module in this folder. The order is that of `tidegate --help`.
 COMMANDS = {
     "serve": "serve",
+    "console": "console",
+    "demo": "demo",
     "pub": "pub",
     "sub": "sub",
     "top": "top",
-    "console": "console",
-    "demo": "demo",
     "bench": "bench",
     "lab": "lab",
     "passwd": "passwd",
