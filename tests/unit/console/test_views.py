@@ -36,8 +36,17 @@ def test_what_happens_to_nodes_is_told_in_words() -> None:
         ("drain/edge0", {"node": "edge0", "state": "running", "moved": 0}),
         ("drain/edge0", {"node": "edge0", "state": "running", "moved": 4}),
         ("drain/edge0", {"node": "edge0", "state": "done", "moved": 4}),
-        ("balance", {"step": "select"}),
-        ("moves", {"clients": 3, "topic": "t", "source": "a", "target": "b"}),
+        (
+            "balancing",
+            {"step": "idle", "edges": {"edge0": {"state": "OK", "uplink": 0.4, "waiting": {"t": 3}}}},
+        ),
+        (
+            "balancing",
+            {
+                "step": "migrate",
+                "phases": [{"number": 1, "edge": "a", "metric": "uplink", "moves": [["t", 3, "a", "b"]]}],
+            },
+        ),
         ("plan/edge0", {"node": "edge0", "targets": {"edge1": 2}, "stay": 0}),
     )
     words = [event["text"] for event in reversed(view.events)]
@@ -46,12 +55,30 @@ def test_what_happens_to_nodes_is_told_in_words() -> None:
         "edge0: load LOW to HIGH",
         "edge0 is not reachable",
         "drain of edge0: running",
-        "4 more clients moved away from edge0",
+        "edge0: 4 clients moved away",
         "drain of edge0: done",
-        "balancing: select",
-        "3 clients of t: a to b",
+        "balancing: migrate",
+        "a is in trouble (uplink): 3 clients of t from a to b",
     ]
     assert view.as_object()["plans"]["edge0"]["targets"] == {"edge1": 2}
+
+
+def test_progress_of_a_drain_is_one_line_and_edges_tell_how_full_they_are() -> None:
+    view = cluster(
+        ("edge0", {"load": "LOW"}),
+        (
+            "balancing",
+            {"step": "idle", "edges": {"edge0": {"state": "OK", "uplink": 0.4, "waiting": {"t": 3}}}},
+        ),
+        *(
+            ("drain/edge0", {"node": "edge0", "state": "running", "moved": each, "total": 3})
+            for each in range(4)
+        ),
+    )
+    assert [event["text"] for event in view.events][0] == "edge0: 3 of 3 clients moved away"
+    assert len(view.events) == 3
+    (node,) = view.as_object()["nodes"]
+    assert (node["utilisation"], node["waiting"]) == (0.4, {"t": 3})
 
 
 def test_nonsense_about_a_cluster_is_left_out_and_events_are_bounded() -> None:

@@ -37,7 +37,7 @@ function open(main, context) {
 }
 
 function utilisation(node) {
-  const used = node.view?.used ?? node.utilisation;
+  const used = node.utilisation;
   return typeof used === "number" ? Math.max(0, used) : null;
 }
 
@@ -74,14 +74,15 @@ function drawMap(nodes) {
 function nodeTable(found, context) {
   const numbers = ["clients", "sessions", "subscriptions", "queued_messages"];
   const hasUse = found.nodes.some((node) => utilisation(node) !== null);
-  const hasBudget = found.nodes.some((node) => typeof node.budget === "number");
+  const hasQueues = found.nodes.some((node) => Object.keys(node.waiting ?? {}).length);
+  const queues = (node) => Object.entries(node.waiting ?? {}).slice(0, 3).map(([topic, depth]) => `${topic} ${count(depth)}`).join(", ");
   return h(
     "table",
     {},
     h(
       "thead",
       {},
-      h("tr", {}, h("th", {}, "Node"), h("th", {}, "Role"), h("th", {}, "Link"), h("th", {}, "Load"), ["Clients", "Sessions", "Subscriptions", "Queued"].map((name) => h("th", { class: "right" }, name)), hasUse ? h("th", { class: "right" }, "Uplink") : null, hasBudget ? h("th", { class: "right" }, "Tightest budget") : null, h("th", {}, h("span", { class: "visually-hidden" }, "Actions"))),
+      h("tr", {}, h("th", {}, "Node"), h("th", {}, "Role"), h("th", {}, "Link"), h("th", {}, "Load"), ["Clients", "Sessions", "Subscriptions", "Queued"].map((name) => h("th", { class: "right" }, name)), hasUse ? h("th", { class: "right" }, "Uplink") : null, hasQueues ? h("th", {}, "Longest queues") : null, h("th", {}, h("span", { class: "visually-hidden" }, "Actions"))),
     ),
     h(
       "tbody",
@@ -96,7 +97,7 @@ function nodeTable(found, context) {
           h("td", {}, h("span", { class: `badge ${{ LOW: "good", HIGH: "warn", OVERLOAD: "bad" }[node.load] ?? ""}` }, (node.load ?? "–").toLowerCase())),
           numbers.map((name) => h("td", { class: "right num" }, count(node[name]))),
           hasUse ? h("td", { class: "right num" }, utilisation(node) === null ? "–" : percent(utilisation(node))) : null,
-          hasBudget ? h("td", { class: "right num" }, typeof node.budget === "number" ? `${node.budget.toFixed(3)} s` : "–") : null,
+          hasQueues ? h("td", { class: "mono" }, queues(node) || "–") : null,
           h("td", { class: "right nowrap" }, node.role === "edge" && context.isOperator ? actions(node.name, found.drains[node.name]) : null),
         ),
       ),
@@ -135,10 +136,11 @@ function resume(name) {
 
 function operations({ plans, drains, balance }) {
   const parts = [];
-  if (balance.step) {
+  if (balance.step) parts.push(h("div", {}, h("h3", {}, `Balancing (${balance.policy ?? "–"}): ${balance.step}`)));
+  for (const phase of [...balance.phases].reverse()) {
+    const end = phase.is_timed_out ? "timed out" : phase.is_over ? "done" : "running";
     parts.push(
-      h("div", {}, h("h3", {}, `Balancing: ${balance.step}`), balance.metric ? h("p", { class: "soft" }, `${balance.source} is in trouble: ${balance.metric}`) : null,
-        (balance.moves ?? []).length ? h("ul", {}, balance.moves.map((move) => h("li", {}, `${move.clients} clients of ${move.topic}: ${move.source} to ${move.target}`))) : null),
+      h("div", {}, h("h3", {}, `Phase ${phase.number}: ${phase.edge} was in trouble (${phase.metric}), ${end}`), h("ul", {}, phase.moves.map((move) => h("li", {}, move)))),
     );
   }
   for (const drain of Object.values(drains)) {
