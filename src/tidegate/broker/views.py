@@ -144,6 +144,7 @@ class Views:
             "held_total": gate.holds if gate is not None else 0,
             "shed": gate.shed if gate is not None else 0,
             "states": self.states,
+            "policy": getattr(core, "policy_version", ""),
             "load": core.load(),
         }
         core.publish(Message(PULSE, json.dumps(document).encode(), 0))

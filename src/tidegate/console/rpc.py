@@ -20,8 +20,8 @@ MAX_DEAD: Final = 1_000
 HOPS: Final = (
     ("router", "t_worker", "t_fwd", "waits for a forward router"),
     ("publish", "t_fwd", "t_mqtt", "router to broker"),
-    ("gateway", "t_mqtt", "t_gw", "broker to gateway"),
-    ("device", "t_gw", "t_bck", "device, and back to a router"),
+    ("gateway", "t_mqtt", "t_gw", "broker to gateway, and the device"),
+    ("back", "t_gw", "t_bck", "gateway back to a router"),
     ("reply", "t_bck", "t_reply", "router to caller"),
     ("total", "t_worker", "t_reply", "the whole call"),
 )

@@ -66,16 +66,16 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._add_headers(MutableHeaders(scope=message))
+                self._add_headers(MutableHeaders(scope=message), scope["path"])
             await send(message)
 
         await self._app(scope, _bounded(receive), send_guarded)
 
-    def _add_headers(self, headers: MutableHeaders) -> None:
+    def _add_headers(self, headers: MutableHeaders, path: str) -> None:
         for name, value in HEADERS.items():
             headers.setdefault(name, value)
         headers.setdefault("Content-Security-Policy", PAGE_POLICY)
-        headers.setdefault("Cache-Control", "no-store")
+        headers.setdefault("Cache-Control", "no-cache" if path.startswith("/static/") else "no-store")
         if self._is_tls:
             headers.setdefault("Strict-Transport-Security", "max-age=31536000")
 

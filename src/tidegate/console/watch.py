@@ -7,13 +7,12 @@ to for some seconds. The pulse alone is always read, so that charts have a past.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from statistics import quantiles
 from typing import Any, Final
 
@@ -36,6 +35,7 @@ ASKED_FOR: Final = 5.0  # seconds that a subject stays wanted after a browser as
 FIRST_DELAY, LONGEST_DELAY = 0.3, 3.0  # seconds between two attempts to connect
 PROBES: Final = 60
 PROBE_INTERVAL: Final = 1.0
+PROBE_LOST: Final = 10.0  # seconds after which one that did not come back is given up
 
 MakeClient = Callable[[], Client]
 
@@ -116,18 +116,20 @@ class NodeWatch:
         try:
             async with client:
                 self._begin(client)
-                reader = self._task(tasks, self._read(client))
+                tasks.append(asyncio.create_task(self._read(client)))
                 await self._subscribe(client, *topics.TOPICS[4:], topics.LOAD, PULSE, POLICY_VERSION, CLUSTER)
                 self.problem = ""
-                self._task(tasks, self._follow_demand(client))
-                self._task(tasks, self._probe(client))
-                await reader
+                tasks += [asyncio.create_task(work(client)) for work in (self._follow_demand, self._probe)]
+                # Whichever ends, ends this life: none of them does while all is well.
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
         finally:
             self.client = None
             for task in tasks:
                 task.cancel()
             if tasks:
-                await asyncio.wait(tasks)
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, client: Client) -> None:
         """Counters and clients of another life would be mixed with this one's."""
@@ -140,12 +142,6 @@ class NodeWatch:
         self._subscribed = set()
         self._probe_sent = 0.0
         self.policy_version = ""
-
-    @staticmethod
-    def _task(tasks: list[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        tasks.append(task)
-        return task
 
     async def _subscribe(self, client: Client, *filters: str) -> None:
         """What is refused is remembered, and shown as a gap with its reason."""
@@ -168,18 +164,24 @@ class NodeWatch:
                     await self._subscribe(client, *filters)
                 elif not is_wanted and subject in self._subscribed:
                     self._subscribed.discard(subject)
-                    await client.unsubscribe(*[name for name in filters if name in client.subscriptions])
+                    granted = [name for name in filters if name in client.subscriptions]
+                    if granted:
+                        await client.unsubscribe(*granted)
             await asyncio.sleep(0.2)
 
     async def _probe(self, client: Client) -> None:
         """Publish to ourselves once a second; without the right to that topic there is no latency to show."""
-        with contextlib.suppress(SubscribeRefused):
+        is_allowed = True
+        try:
             await client.subscribe(self._probe_topic)
-            while True:
-                if not self._probe_sent or time.perf_counter() - self._probe_sent > 10 * PROBE_INTERVAL:
-                    self._probe_sent = time.perf_counter()
-                    await client.publish(self._probe_topic, b"")
-                await asyncio.sleep(PROBE_INTERVAL)
+        except SubscribeRefused:
+            is_allowed = False
+        while True:
+            is_lost = time.perf_counter() - self._probe_sent > PROBE_LOST
+            if is_allowed and (not self._probe_sent or is_lost):
+                self._probe_sent = time.perf_counter()
+                await client.publish(self._probe_topic, b"")
+            await asyncio.sleep(PROBE_INTERVAL)
 
     async def _read(self, client: Client) -> None:
         async for message in client.messages:
@@ -218,6 +220,8 @@ class NodeWatch:
             self.table.take_page(document)
             return
         self.pulse = document
+        if isinstance(document.get("policy"), str) and document["policy"]:
+            self.policy_version = document["policy"]
         load = document.get("load")
         if isinstance(load, dict):
             self.feed.documents[topics.LOAD] = load

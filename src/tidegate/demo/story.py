@@ -10,14 +10,14 @@ import importlib
 import importlib.util
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.demo.processes import DemoError, Program
 
 FLOODERS: Final = 2
-SHORTEST: Final = 2.0
+SHORTEST: Final = 0.3
 Say = Callable[[str], None]
 
 
@@ -47,12 +47,8 @@ class Stage:
     def close(self) -> None:
         self._programs.close()
 
-    @contextlib.contextmanager
-    def during(self, work: Any) -> Iterator[Any]:
-        """Something that lives until the end of the story."""
-        yield self._programs.enter_context(work)
-
     def enter(self, work: Any) -> Any:
+        """Something else that lives until the end of the story."""
         return self._programs.enter_context(work)
 
     def wait(self, seconds: float) -> None:

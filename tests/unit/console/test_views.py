@@ -75,7 +75,7 @@ def test_progress_of_a_drain_is_one_line_and_edges_tell_how_full_they_are() -> N
             for each in range(4)
         ),
     )
-    assert [event["text"] for event in view.events][0] == "edge0: 3 of 3 clients moved away"
+    assert view.events[0]["text"] == "edge0: 3 of 3 clients moved away"
     assert len(view.events) == 3
     (node,) = view.as_object()["nodes"]
     assert (node["utilisation"], node["waiting"]) == (0.4, {"t": 3})

@@ -59,7 +59,7 @@ function versionTable(found, context, reload) {
         h(
           "tr",
           {},
-          h("td", { class: "mono" }, each.version, each.version === found.current ? h("span", { class: "badge good" }, "current") : null),
+          h("td", { class: "mono" }, each.version, " ", each.version === found.current ? h("span", { class: "badge good" }, "current") : null),
           h("td", { class: "nowrap" }, each.problem ?? moment(each.created)),
           h("td", {}, Object.entries(each.tables ?? {}).map(([name, rows]) => `${name} ${count(rows)}`).join(", ")),
           h("td", {}, each.notes || ""),

@@ -1,0 +1,106 @@
+"""`tidegate serve --console` and `tidegate demo` as people start them: processes that end, and leave nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from tests.console.conftest import CLEAN, DEADLINE, until
+from tidegate.cli.status import ExitStatus
+
+
+@contextmanager
+def program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidegate", *arguments],
+        env=CLEAN,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(DEADLINE)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def read_until(process: subprocess.Popen[str], pattern: str) -> str:
+    """What it says up to the first match, and the match's first group."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.search(pattern, line)
+        if found:
+            return found[1]
+    raise AssertionError(f"it ended without {pattern!r}")
+
+
+def family(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def test_serve_starts_a_console_beside_the_node_and_ends_it() -> None:
+    with program("serve", "--port", "0", "--console", "--console-port", "0", "--log-level", "error") as node:
+        read_until(node, r"tidegate ready on (mqtt://\S+)")
+        address = read_until(node, r"tidegate console on (http://\S+)")
+        with urllib.request.urlopen(address, timeout=DEADLINE) as answer:
+            assert b"Tidegate" in answer.read()
+        (console,) = family(node.pid)
+        node.send_signal(signal.SIGINT)
+        assert node.wait(DEADLINE) == ExitStatus.OK
+        until(lambda: not console.is_running())
+
+
+def test_a_console_ends_when_its_node_is_killed() -> None:
+    with program("serve", "--port", "0", "--console", "--console-port", "0", "--log-level", "error") as node:
+        read_until(node, r"tidegate console on (http://\S+)")
+        (console,) = family(node.pid)
+        node.kill()
+        until(lambda: not console.is_running() or console.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_console_that_dies_leaves_the_node_alone() -> None:
+    with program("serve", "--port", "0", "--console", "--console-port", "0", "--log-level", "error") as node:
+        port = int(read_until(node, r"tidegate ready on mqtt://127.0.0.1:(\d+)"))
+        read_until(node, r"tidegate console on (http://\S+)")
+        (console,) = family(node.pid)
+        os.kill(console.pid, signal.SIGKILL)
+        publish = [sys.executable, "-m", "tidegate", "pub", "-p", str(port), "-q", "1", "-t", "t", "-m", "1"]
+        assert subprocess.run(publish, env=CLEAN, timeout=DEADLINE).returncode == ExitStatus.OK
+        node.terminate()
+        assert node.wait(DEADLINE) == ExitStatus.OK
+
+
+def test_the_demo_tells_its_story_and_ends() -> None:
+    arguments = ("demo", "--port", "0", "--http-port", "0", "--sensors", "20", "--once", "--pace", "0.05")
+    with program(*arguments) as demo:
+        address = read_until(demo, r"console  (http://\S+/)")
+        assert read_until(demo, r"(A calm plant)")
+        with urllib.request.urlopen(address, timeout=DEADLINE) as answer:
+            assert answer.status == 200
+        assert read_until(demo, r"look at (\S+#/groups)") == f"{address}#/groups"
+        assert read_until(demo, r"look at (\S+#/publishers)") == f"{address}#/publishers"
+        read_until(demo, r"(stopping)")
+        assert demo.wait(DEADLINE) == ExitStatus.OK
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_ends_cleanly_when_it_is_interrupted(number: signal.Signals) -> None:
+    with program("demo", "--port", "0", "--http-port", "0", "--sensors", "5") as demo:
+        read_until(demo, r"(A calm plant)")
+        started = family(demo.pid)
+        assert len(started) == 4  # node, console, plant, flood
+        demo.send_signal(number)
+        assert demo.wait(DEADLINE) == ExitStatus.OK
+        until(lambda: not any(each.is_running() for each in started))
