@@ -57,7 +57,7 @@ class Sessions:
         self._guard = LoginGuard(failures=5, window=60.0, max_delay=4.0, refuse_after=50)
         self._checker = PasswordChecker(cache=100, max_pending=32, workers=1)
         self._looked_at = 0.0
-        self._stamp: tuple[float, ...] = ()
+        self._stamp: tuple[float, ...] | None = None
         self._passwords: PasswordFile | None = None
         self._rights: Rights | None = None
         self._read()
@@ -148,7 +148,7 @@ class Sessions:
             path for path in (self._settings.password_file, self._settings.rights_file) if path is not None
         ]
         stamp = tuple(path.stat().st_mtime for path in files if path.exists())
-        if files and stamp == self._stamp:
+        if stamp == self._stamp:
             return
         if self._settings.password_file is not None:
             old, self._passwords = self._passwords, read_password_file(self._settings.password_file)
