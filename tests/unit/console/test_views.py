@@ -125,7 +125,7 @@ def make_reports(folder: Path) -> tuple[Path, ...]:
     (lab / "plot.png").write_bytes(b"\x89PNG")
     (lab / "README.md").write_text(
         "# Back-off\n\n<script>alert(1)</script>\n\n![plot](plot.png) ![other](http://evil.example/x.png) "
-        "[bad](javascript:alert(1))\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+        "[bad](javascript:alert(1))\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n"
     )
     pipeline = folder / "lake" / "report"
     pipeline.mkdir(parents=True)
@@ -146,7 +146,8 @@ def test_reports_are_found_and_rendered_without_any_html_of_their_own(tmp_path: 
     assert "evil.example" not in html
     assert 'href="javascript' not in html
     assert f'src="/reports/{found["lab"].name}/plot.png"' in html
-    assert "<table>" in html
+    assert '<td class="right">2</td>' in html
+    assert "style=" not in html
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ export class VirtualTable {
     this.drawn = new Map();
     this.active = 0;
     this.asked = 0;
-    this.space = h("div", { class: "vspace", role: "rowgroup" });
-    this.scroller = h("div", { class: "vbody", role: "presentation", tabindex: "-1" }, this.space);
+    this.space = h("div", { class: "vspace" });
+    this.scroller = h("div", { class: "vbody", role: "rowgroup" }, this.space);
     this.heads = columns.map((column) =>
       h(
         "div",
