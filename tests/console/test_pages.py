@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Console, OpenPage, StartConsole, say
+from tests.console.conftest import Console, OpenPage, StartConsole, say, until
 from tidegate.broker.settings import Features
 from tidegate.testing import BrokerThread
 
@@ -125,7 +125,7 @@ def test_reports_of_the_lab_are_listed_and_rendered(busy_console: Console, open_
     expect(page.locator(".report table").first).to_be_visible()
     picture = page.locator(".report img").first
     picture.scroll_into_view_if_needed()
-    page.wait_for_function("document.querySelector('.report img').naturalWidth > 100")
+    until(lambda: picture.evaluate("(each) => each.naturalWidth") > 100)
 
 
 def test_the_cluster_page_shows_nodes_drains_and_events(

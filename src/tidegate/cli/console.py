@@ -73,6 +73,9 @@ def command(
     """
     require_console()
 
+    from dataclasses import replace
+    from secrets import token_hex
+
     import uvloop
 
     from tidegate import log
@@ -100,12 +103,13 @@ def command(
             config,
         )
         settings.check()
+        # A name that says what it is in lists and logs; the number keeps two consoles apart.
+        named = replace(server, client_id=server.client_id or f"console-{token_hex(4)}")
         log.configure(log_level, "auto")
         uvloop.run(
             serve(
                 settings,
-                # Its own name in lists and logs; the number keeps two consoles apart.
-                lambda: server.client(operation_timeout=10.0, receive_queue_size=10_000, reports="off"),
+                lambda: named.client(operation_timeout=10.0, receive_queue_size=10_000, reports="off"),
                 port_fallback=http_port is None,
                 parent=parent,
                 say=lambda line: print(line, flush=True),
