@@ -48,6 +48,9 @@ class NodeHistory:
         for name in COUNTERS:
             grown = number(pulse.get(name)) - number(before.get(name))
             point[name] = round(max(0.0, grown) / seconds, 3) if is_rate else None
+        # What held publishers lose is counted among the dropped: a reader that is too slow is another matter.
+        lost, shed = point["dropped"], point["shed"]
+        point["lost"] = None if lost is None or shed is None else round(max(0.0, lost - shed), 3)
         for name in ("connections", "memory_bytes", "queued_messages", "queued_bytes"):
             point[name] = number(pulse.get(name))
         for name in ("wait_ms", "lag_ms", "held", "waiting"):

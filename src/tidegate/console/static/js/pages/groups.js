@@ -51,7 +51,7 @@ class GroupView {
     this.chart = new Chart({ title: "Share over time", note: "messages a second, by member", series: [], format: amount, stacked: true, seconds: 300 });
     this.element = h(
       "div",
-      { class: "grid two" },
+      { class: "grid split" },
       h("section", { class: "panel" }, h("header", {}, h("h2", { class: "mono" }, `$share/${group.group}/${group.filter}`), this.head), h("div", { class: "inner grid" }, this.why, this.table)),
       this.chart.element,
     );

@@ -77,7 +77,7 @@ function open(main) {
       title: "Drops",
       note: "messages a second",
       series: [
-        { name: "slow readers", key: "dropped", color: "--c5" },
+        { name: "for slow readers", key: "lost", color: "--c5" },
         { name: "of held publishers", key: "shed", color: "--c7" },
       ],
       format: amount,
@@ -135,7 +135,7 @@ function open(main) {
     set("lag", milliseconds(load.lag_ms ?? null), `wait ${milliseconds(load.wait_ms ?? null)}`);
     set("connections", count(pulse.connections), `${count(pulse.sessions)} sessions`);
     set("memory", bytes(pulse.memory_bytes), load.memory_share === undefined ? "" : `${percent(load.memory_share)} of its bound`);
-    set("dropped", count(pulse.dropped), `${amount(point.dropped)}/s now`);
+    set("dropped", count(pulse.dropped), pulse.shed ? `${amount(pulse.shed)} of held publishers` : `${amount(point.dropped)}/s now`);
     set("held", count(load.held), `up for ${duration(pulse.uptime)}`);
     take(point);
     fill(notes, words, () =>

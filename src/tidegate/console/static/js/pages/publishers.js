@@ -11,7 +11,7 @@ const DOWN_FIRST = new Set(["rate", "trained", "hold"]);
 
 function open(main, context, [wanted]) {
   const view = { sort: "trouble", isDown: false, search: wanted ?? "", state: "" };
-  const search = h("input", { type: "search", placeholder: "Search client, user or address", "aria-label": "Search publishers", value: view.search });
+  const search = h("input", { type: "search", placeholder: "Client, user or address", "aria-label": "Search publishers", value: view.search });
   const summary = h("span", { class: "soft", role: "status" });
   const trouble = h("button", { type: "button", class: "chip", "aria-pressed": "true", onclick: () => sortBy("trouble") }, "Trouble first");
   const chips = h("div", { class: "chips", role: "group", "aria-label": "Verdict" });
