@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import typer
+from typer.main import get_command
 
 from tidegate.cli.main import build_app
 
@@ -49,7 +49,7 @@ class Command:
 
 def read_commands() -> Command:
     """Imports every command module, which takes a moment."""
-    return _read(typer.main.get_command(build_app([])), ())
+    return _read(get_command(build_app([])), ())
 
 
 def _read(command: Any, path: tuple[str, ...]) -> Command:

@@ -65,7 +65,9 @@ def render(shell: Shell, root: "Command") -> str:
 
 
 def _bash(root: "Command") -> str:
-    paths, files, words = [], [], []
+    paths: list[str] = []
+    files: list[str] = []
+    words: list[str] = []
     for each in root.walk():
         path = " ".join(each.path)
         if each.path:

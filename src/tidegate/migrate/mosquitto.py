@@ -315,8 +315,9 @@ class _Converter:
             )
         is_local_only = listeners == [self._default] and self._default.is_default
         anonymous = [self._anonymous(each, is_local_only=is_local_only) for each in listeners]
-        if has_proofs and (line := next((entry for entry in anonymous if entry.value), None)) is not None:
-            self.document.put("accounts.allow_anonymous", True, line.origin)
+        allowed = next((entry for entry in anonymous if entry.value), None)
+        if has_proofs and allowed is not None:
+            self.document.put("accounts.allow_anonymous", True, allowed.origin)
 
     def _check_certificates(self, line: Line, listeners: list[MosquittoListener]) -> None:
         """A certificate names the user everywhere or nowhere: where it did not, a password must still be asked for."""
@@ -387,14 +388,9 @@ class _Converter:
             self._put(key, min(least.as_int(), 2) if option == "max_qos" else least.as_int(), least)
             if len({line.value for line in lines}) > 1 or len(lines) < len(listeners):
                 self.remark(Kind.DIFFERS, least, "counts for all listeners, not for one")
-        if self._is_per_listener():
-            lines = [
-                each.options[name]
-                for each in listeners
-                if (name := "allow_zero_length_clientid") in each.options
-            ]
-        else:
-            lines = [self._global[name] for name in ("allow_zero_length_clientid",) if name in self._global]
+        name = "allow_zero_length_clientid"
+        sources = [each.options for each in listeners] if self._is_per_listener() else [self._global]
+        lines = [source[name] for source in sources if name in source]
         if lines:
             least = min(lines, key=Line.as_bool)
             self._put("features.allow_zero_length_client_id", least.as_bool(), least)
