@@ -72,13 +72,28 @@ function versionTable(found, context, reload) {
   );
 }
 
+const TABLES = {
+  baselines: { words: "Publishers", names: ["Publisher"], unit: "messages a second" },
+  members: { words: "Members", names: ["Group", "Member"], unit: "seconds a message" },
+};
+const KINDS = { new: ["that are new", ["now"]], gone: ["that are gone", ["before"]], changed: ["with another pace", ["before", "now"]] };
+const SHOWN = 20;
+
 function differences({ old, new: fresh, sizes, differences: found }) {
-  const parts = [h("p", { class: "soft" }, `${old} to ${fresh}: ${Object.entries(sizes).map(([name, [before, after]]) => `${name} ${count(before)} to ${count(after)} rows`).join(", ")}`)];
+  const rowsOf = Object.entries(sizes).map(([name, [before, after]]) => `${name} ${count(before)} to ${count(after)} rows`);
+  const parts = [h("p", { class: "soft" }, `${old} to ${fresh}: ${rowsOf.join(", ")}`)];
   for (const [table, kinds] of Object.entries(found)) {
+    const { words, names, unit } = TABLES[table];
     for (const [kind, { total, rows }] of Object.entries(kinds)) {
       if (!total) continue;
+      const [which, values] = KINDS[kind];
+      const heads = [...names.slice(0, rows[0].length - values.length), ...values.map((value) => `${value}, ${unit}`)];
       parts.push(
-        h("div", {}, h("h3", {}, `${table}: ${count(total)} ${kind}`), h("div", { class: "scroll" }, h("table", {}, h("tbody", {}, rows.slice(0, 20).map((row) => h("tr", {}, row.map((cell) => h("td", { class: "mono" }, cell)))))))),
+        h("div", {}, h("h3", {}, `${words} ${which}: ${count(total)}`),
+          h("table", { class: "narrow" },
+            h("thead", {}, h("tr", {}, heads.map((head, at) => h("th", { class: at < rows[0].length - values.length ? "" : "right" }, head)))),
+            h("tbody", {}, rows.slice(0, SHOWN).map((row) => h("tr", {}, row.map((cell, at) => h("td", { class: at < row.length - values.length ? "mono" : "right num" }, cell)))))),
+          total > SHOWN ? h("p", { class: "soft" }, `and ${count(total - SHOWN)} more: tidegate policy diff shows them`) : null),
       );
     }
   }
