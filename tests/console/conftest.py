@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tidegate.accounts.password_edit import set_password
 from tidegate.broker.flow_settings import Backoff, FlowSettings
@@ -21,6 +21,7 @@ from tidegate.testing import BrokerThread
 from tidegate.testing.raw import RawClient
 
 DEADLINE = 30.0
+expect.set_options(timeout=DEADLINE * 1e3)
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 # Who is over its habit is held, whatever the load, and for long: a test decides when it ends.
 HOLDING = FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=60.0))
