@@ -10,8 +10,8 @@ from tidegate.client import Client
 
 
 async def reader(url: str, number: int) -> None:
-    options = {"client_id": f"screen-{number:02d}", "session_expiry_interval": 60, "reconnect": True}
-    async with Client(url, **options) as client:
+    name = f"screen-{number:02d}"
+    async with Client(url, client_id=name, session_expiry_interval=60, reconnect=True) as client:
         await client.subscribe(f"news/{number % 4}", qos=1)
         async for _ in client.messages:
             pass

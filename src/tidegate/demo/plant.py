@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from tidegate.client import Client
 
@@ -85,8 +85,8 @@ class Plant:
             self.work[CREW[-1]] = SLOW_WORK if line == "slow" else WORK
         os._exit(0)
 
-    def _client(self, name: str, **options: object) -> Client:
-        return Client(self.url, client_id=name, reconnect=True, keep_alive=30, **options)
+    def _client(self, name: str, **changes: Any) -> Client:
+        return Client(self.url, client_id=name, reconnect=True, keep_alive=30, **changes)
 
 
 async def main(url: str, sensors: int) -> None:
