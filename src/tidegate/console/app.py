@@ -219,11 +219,11 @@ class ConsoleApp:
             state=query.get("state", "")[:20],
         )
         table = self.watch.table
-        rows, matching = table.window(chosen)
+        rows, start, matching = table.window(chosen)
         return JSONResponse(
             {
                 "rows": [asdict(row) for row in rows],
-                "start": chosen.start,
+                "start": start,
                 "matching": matching,
                 "known": len(table.rows),
                 "counts": table.counts(),

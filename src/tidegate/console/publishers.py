@@ -101,12 +101,12 @@ class PublisherTable:
             counts[row.state] = counts.get(row.state, 0) + 1
         return counts
 
-    def window(self, query: Query) -> tuple[list[Publisher], int]:
-        """The rows that a query shows, and how many match it."""
+    def window(self, query: Query) -> tuple[list[Publisher], int, int]:
+        """The rows that a query shows, the place of the first of them, and how many match it."""
         found = self._ordered(query)
         count = max(0, min(query.count, MAX_WINDOW))
         start = max(0, min(query.start, max(0, len(found) - 1)))
-        return found[start : start + count], len(found)
+        return found[start : start + count], start, len(found)
 
     def _ordered(self, query: Query) -> list[Publisher]:
         at = (query.sort, query.is_descending, query.search, query.state)

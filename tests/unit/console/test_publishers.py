@@ -83,5 +83,6 @@ def test_a_window_is_bounded_and_what_is_no_page_is_left_out() -> None:
     table.take_page({"round": 1})
     table.take_page({"round": 1, "page": 0, "pages": 1, "rows": "many"})
     table.take_page(page(1, 0, 1, *(row(f"c{number}") for number in range(MAX_WINDOW + 10))))
-    rows, matching = table.window(Query(count=10_000))
-    assert (len(rows), matching) == (MAX_WINDOW, MAX_WINDOW + 10)
+    rows, start, matching = table.window(Query(count=10_000))
+    assert (len(rows), start, matching) == (MAX_WINDOW, 0, MAX_WINDOW + 10)
+    assert table.window(Query(start=9_999))[1] == MAX_WINDOW + 9

@@ -43,10 +43,11 @@ function show() {
   setMenu(false);
   page = PAGES[name].open(main, context, rest);
   live = new Live(PAGES[name].channels ?? [], {
-    onState: (isOpen) => {
+    onState: (isOpen, isRefused) => {
       if (isOpen && !isStreamOpen) page.onReconnect?.();
       isStreamOpen = isOpen;
       drawNode();
+      if (isRefused) setTimeout(revive, 1000);
     },
     onEvent: (channel, state) => {
       if (channel === "node") {
@@ -57,6 +58,15 @@ function show() {
     },
     onLogout: showLogin,
   });
+}
+
+// The console was started anew and knows our session no more: ask for another, or for the password.
+async function revive() {
+  try {
+    begin(await session());
+  } catch (error) {
+    if (error.status !== 401) setTimeout(revive, 2000);
+  }
 }
 
 function drawNode() {

@@ -86,7 +86,7 @@ export class VirtualTable {
     const found = await this.load(start, count);
     if (found === null || number !== this.asked) return;
     this.total = found.total;
-    this.rows = new Map(found.rows.map((row, index) => [start + index, row]));
+    this.rows = new Map(found.rows.map((row, index) => [found.start + index, row]));
     this.draw();
   }
 

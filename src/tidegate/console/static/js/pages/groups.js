@@ -94,7 +94,9 @@ class GroupView {
 
   take(group, at) {
     const last = this.columns.at.at(-1);
-    if (at && last && at > last) {
+    if (at && last === undefined) {
+      this.columns = { at: [at], ...Object.fromEntries(group.members.map((member) => [member.client, [0]])) };
+    } else if (at && at > last) {
       const seconds = at - last;
       this.columns.at.push(at);
       const known = new Set(group.members.map((member) => member.client));

@@ -114,8 +114,9 @@ function open(main) {
 
   function take(point) {
     if (!isLoaded || !point || point.at === undefined || point.at === columns.at.at(-1)) return;
+    const known = columns.at.length;
     for (const [name, value] of Object.entries(point)) {
-      columns[name] ??= columns.at.map(() => null).slice(name === "at" ? columns.at.length : 0);
+      columns[name] ??= Array(known).fill(null);
       columns[name].push(value);
       if (columns[name].length > KEPT) columns[name].shift();
     }

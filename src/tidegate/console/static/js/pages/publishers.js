@@ -90,7 +90,7 @@ function open(main, context, [wanted]) {
       const row = found.rows.find((each) => each.client === detail.client);
       if (row) drawOne(row);
     }
-    return { rows: found.rows, total: found.matching };
+    return { rows: found.rows, start: found.start, total: found.matching };
   }
 
   function showOne(row) {
