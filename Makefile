@@ -6,19 +6,20 @@ PYTHON := $(VENV)/bin/python
 JOBS   ?= 2
 ARGS   ?=
 
-READY   := $(VENV)/.ready
-INTEROP := tests/interop/node_modules/.ready
-SOURCES := $(wildcard src tests bench scripts)
+READY    := $(VENV)/.ready
+RUNNABLE := $(VENV)/.runnable
+INTEROP  := tests/interop/node_modules/.ready
+SOURCES  := $(wildcard src tests bench scripts)
 
 .PHONY: help run demo pictures test check lint types unit bench lab soak docs system clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-run: $(READY)  ## start a broker and its web console on this machine (ARGS="--port 1884" passes options)
+run: $(RUNNABLE)  ## start a broker and its web console on this machine (ARGS="--port 1884" passes options)
 	@exec $(VENV)/bin/tidegate serve --console $(ARGS)
 
-demo: $(READY)  ## a broker with sensors, a slow worker and a flood, to look at in the console
+demo: $(RUNNABLE)  ## a broker with sensors, a slow worker and a flood, to look at in the console
 	@exec $(VENV)/bin/tidegate demo $(ARGS)
 
 pictures: $(READY) system  ## make docs/pictures of the console again
@@ -64,6 +65,12 @@ system:
 
 clean:  ## remove everything that make installed or built
 	rm -rf $(VENV) tests/interop/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# To run a broker takes far less than to test one.
+$(RUNNABLE): pyproject.toml constraints.txt scripts/ensure-venv
+	@[ -x $(VENV)/bin/tidegate ] || echo "installing Tidegate into $(VENV): once, less than a minute" >&2
+	@scripts/ensure-venv $(VENV) console
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt scripts/ensure-venv
 	@[ -x $(VENV)/bin/tidegate ] || echo "installing Tidegate into $(VENV): once, about a minute" >&2

@@ -60,8 +60,9 @@ class StartConsole(Protocol):
     def __call__(self, broker: BrokerThread, *arguments: object) -> Console: ...
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for the session: while it is there, a loop counts as running here, and other tests need their own."""
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         pytest.fail("there is no Chromium: scripts/ensure-system installs it")
