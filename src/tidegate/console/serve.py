@@ -95,7 +95,7 @@ def _listen(settings: ConsoleSettings, port_fallback: bool) -> socket.socket:
             if port == settings.port + tries - 1:
                 raise ConsoleError(
                     f"the console cannot listen on {join_host_port(host, port)}: {error.strerror}",
-                    "choose another with --port; 0 picks a free one",
+                    "choose another with --http-port; 0 picks a free one",
                 ) from None
             continue
         sock.setblocking(False)

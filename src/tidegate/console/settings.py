@@ -46,19 +46,19 @@ class ConsoleSettings:
     def check(self) -> None:
         """Raises ConsoleError for what would show the node to strangers, or let nobody in."""
         if (self.certfile is None) != (self.keyfile is None):
-            raise ConsoleError("a certificate and its key belong together", "give --cert and --key")
+            raise ConsoleError("a certificate and its key belong together", "give --http-cert and --http-key")
         if not self.is_loopback and self.password_file is None:
             raise ConsoleError(
                 f"{self.host} can be reached from elsewhere, and there are no accounts",
-                "give --password-file, as `tidegate passwd` writes it; or leave out --host",
+                "give --accounts, a file as `tidegate passwd` writes it; or leave out --http-host",
             )
         if not self.is_loopback and not self.is_tls:
             raise ConsoleError(
                 f"{self.host} can be reached from elsewhere, and passwords would be sent in the clear",
-                "give --cert and --key; or leave out --host, and use a tunnel",
+                "give --http-cert and --http-key; or leave out --http-host, and use a tunnel",
             )
         if self.operators and self.password_file is None:
-            raise ConsoleError("operators need accounts", "give --password-file")
+            raise ConsoleError("operators need accounts", "give --accounts")
 
 
 def is_loopback(host: str) -> bool:
