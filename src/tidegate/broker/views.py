@@ -31,7 +31,7 @@ GROUPS = b"$SYS/tide/groups"
 PULSE = b"$SYS/tide/pulse"
 ALL_PUBLISHERS = b"$SYS/tide/publishers/all"
 PAGE_PAUSE = 0.125  # seconds between two pages of all publishers, so that any number of them costs about 2 % of a core
-ROUND = 2.0  # seconds from the beginning of one round of pages to that of the next, at least
+ROUND = 2.0  # seconds from the beginning of one round of pages to that of the next, at least; one page: every second
 MEMBERS = 20  # shown of a group
 URGENCY = {State.HELD: 2, State.SUSPICIOUS: 1}
 
@@ -161,7 +161,8 @@ class Views:
     def _send_page(self, pages: list[list[Connection]], at: int) -> None:
         core = self._core
         if at == len(pages) or not self._is_asked_for(ALL_PUBLISHERS):
-            left = ROUND - (core.now() - self._round_began)
+            pause = ROUND if len(pages) > 1 else INTERVAL
+            left = pause - (core.now() - self._round_began)
             self._round = core.loop.call_later(max(0.0, left), self._end_round) if left > 0 else None
             return
         rows = [
@@ -186,26 +187,34 @@ class Views:
 
     def _publishers(self, is_wanted: bool) -> Iterator[None]:
         core = self._core
-        best: list[tuple[int, float, int, dict[str, Any]]] = []
+        best: list[tuple[int, float, int, Connection]] = []
         states: dict[str, int] = dict.fromkeys(State, 0)
         clients = iter(list(core.connections))
-        shown: dict[int, Connection] = {}
         number = 0
         while chunk := list(islice(clients, SLICE)):
+            gate = core.gate
+            waiters = (gate.waiters if gate is not None else None) or ()
             for conn in chunk:
-                if conn.publisher is None or conn.is_closing or core.gate is None:
+                publisher = conn.publisher
+                if publisher is None or conn.is_closing or gate is None:
                     continue
-                row = publisher_row(core, conn)
-                states[row["state"]] += 1
+                verdict = publisher.snapshot(core.now(), gate.rank(conn))  # ranks need the rates of all
+                state = State.HELD if conn in waiters else verdict.state
+                states[state] += 1
                 number += 1
-                shown[number] = conn
-                _keep(best, (URGENCY.get(row["state"], 0), row["rate"], number, row))
+                place = (URGENCY.get(state, 0), verdict.rate, number)
+                if len(best) < ROWS:
+                    heapq.heappush(best, (*place, conn))
+                elif place > best[0][:3]:
+                    heapq.heapreplace(best, (*place, conn))
             yield
         self.states = states
-        for _, _, at, row in best:
-            if core.gate is not None and shown[at].publisher is not None:
-                row["rank"] = core.gate.rank(shown[at])  # now that the rates of all are known
-        self.top = [entry[3] for entry in sorted(best, reverse=True)]
+        shown = [conn for *_, conn in sorted(best, key=lambda entry: entry[:3], reverse=True)]
+        self.top = [
+            publisher_row(core, conn)
+            for conn in shown
+            if conn.publisher is not None and not conn.is_closing and core.gate is not None
+        ]
         if is_wanted:
             self._say(PUBLISHERS, number, self.top)
 

@@ -207,7 +207,7 @@ class ConsoleApp:
 
     async def publishers(self, request: Request, session: Session) -> Response:
         """A window of the table; asking keeps it up to date."""
-        self.watch.ask("reports", "publishers")
+        self.watch.ask("publishers")
         query = request.query_params
         sort = query.get("sort", "trouble")
         chosen = Query(

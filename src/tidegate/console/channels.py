@@ -80,8 +80,8 @@ class Channels:
 
     def publishers(self) -> dict[str, Any]:
         """Only that there is something new: a browser then asks for the rows it shows."""
-        self._watch.ask("reports", "publishers")
-        return {"version": self._watch.table.version, "total": self._watch.feed.total(topics.PUBLISHERS)}
+        self._watch.ask("publishers")
+        return {"version": self._watch.table.version}
 
     def groups(self) -> dict[str, Any]:
         self._watch.ask("reports")

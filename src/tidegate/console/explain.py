@@ -39,7 +39,10 @@ def last_choice(group: SharedGroup) -> str:
     best = min(others, key=lambda member: member.expected_ms)
     if not chosen.service_ms and not best.service_ms:
         return f"{name}: nobody has told its speed yet, so members take turns."
-    return f"{name}: it would get to a message first, {_wait(chosen)}; next is {best.client}, {_wait(best)}."
+    if chosen.expected_ms <= best.expected_ms:
+        return f"{name}: it gets to a message first, {_wait(chosen)}; next is {best.client}, {_wait(best)}."
+    # What it was given is in these numbers already, so another one is first now.
+    return f"{name}: it was free first. Now {best.client} is next, {_wait(best)}, and {name} {_wait(chosen)}."
 
 
 def _wait(member: GroupMember) -> str:

@@ -19,8 +19,8 @@ from tidegate.client import Client
 
 CREW: Final = ("worker-1", "worker-2", "worker-3")
 JOBS: Final = 40.0  # a second: fewer than the 50 that nobody is held below
-WORK: Final = 0.006  # seconds a job takes
-SLOW_WORK: Final = 0.1
+WORK: Final = 0.02  # seconds a job takes
+SLOW_WORK: Final = 0.2
 TICK: Final = 1.0
 
 

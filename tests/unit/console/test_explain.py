@@ -31,7 +31,12 @@ def group(policy: str, *members: dict[str, Any]) -> dict[str, Any]:
         (
             "earliest_finish",
             [member("a", sent_ago_ms=3, expected_ms=2.0), member("b", expected_ms=40.0, outstanding=9)],
-            "a: it would get to a message first, in 2.0 ms, with nothing to do; next is b, in 40.0 ms, with 9 ahead",
+            "a: it gets to a message first, in 2.0 ms, with nothing to do; next is b, in 40.0 ms, with 9 ahead",
+        ),
+        (
+            "earliest_finish",
+            [member("a", sent_ago_ms=3, expected_ms=9.0, outstanding=1), member("b", expected_ms=0.1)],
+            "a: it was free first. Now b is next, at once, with nothing to do, and a in 9.0 ms, with 1 ahead of it.",
         ),
         (
             "earliest_finish",

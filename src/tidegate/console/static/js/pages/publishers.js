@@ -111,9 +111,9 @@ function open(main, context, [wanted]) {
         "dl",
         { class: "facts" },
         facts({
-          "Rate": `${amount(row.rate)} messages a second`,
+          "Rate": `${amount(row.rate)} messages a second${row.state === "held" ? ", as it is let through" : ""}`,
           "Habit": row.trained_rate ? `${amount(row.trained_rate)} messages a second` : "not known yet",
-          "Times its habit": row.trained_rate ? amount(row.rate / row.trained_rate) : "–",
+          "Times its habit": row.trained_rate && row.state !== "held" ? amount(row.rate / row.trained_rate) : "–",
           "Kept back": bytes(row.held_bytes),
           "Rank": row.rank ? `${count(row.rank)}, 1 is served first` : "–",
           "Class": row.pinned ? `${row.pinned}, by an operator` : row.class_name || "by its rate",
