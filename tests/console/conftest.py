@@ -23,8 +23,8 @@ from tidegate.testing.raw import RawClient
 DEADLINE = 30.0
 expect.set_options(timeout=DEADLINE * 1e3)
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-# Who is over its habit is held, whatever the load, and for long: a test decides when it ends.
-HOLDING = FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=60.0))
+# Who is over its habit is held, whatever the load, and longer than any test takes.
+HOLDING = FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=3_600.0))
 
 
 class Console:
@@ -122,7 +122,7 @@ def fill_node(broker: BrokerThread, stack: ExitStack) -> None:
     def tell() -> None:
         gate = broker.broker.core.gate
         assert gate is not None
-        gate.priors = {"camera": Prior(rate=20.0, dispersion=0.05)}
+        gate.priors = {"camera": Prior(rate=0.5, dispersion=0.05)}
 
     def dial(name: str, **options: Any) -> RawClient:
         client = stack.enter_context(RawClient(broker.port))
@@ -138,7 +138,7 @@ def fill_node(broker: BrokerThread, stack: ExitStack) -> None:
     for number in range(5):
         dial(f"meter-{number}").publish("plant/level", b"1", qos=1)
     dial("foreman").publish("jobs/1", b"now", qos=1)
-    camera = dial("camera")
+    camera = dial("camera", keep_alive=0)  # no hold is longer than half of it
     flood(broker, camera, "camera")
 
 
