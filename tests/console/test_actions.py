@@ -1,11 +1,9 @@
 """What an operator does from the page reaches the node; who is none, or says no when asked, changes nothing."""
 
-from contextlib import ExitStack
-
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import HOLDING, OpenPage, StartConsole, fill_node, is_held, say, until
+from tests.console.conftest import Console, OpenPage, StartConsole, is_held, say, until
 from tidegate.mqtt import Publish
 from tidegate.testing import BrokerThread
 from tidegate.testing.raw import RawClient
@@ -21,36 +19,30 @@ def open_publisher(page: Page, name: str) -> None:
 
 
 def test_a_held_publisher_is_released_after_a_question(
-    start_console: StartConsole, open_page: OpenPage
+    busy_node: BrokerThread, busy_console: Console, open_page: OpenPage
 ) -> None:
-    with ExitStack() as stack:
-        broker = stack.enter_context(BrokerThread(flow=HOLDING))
-        fill_node(broker, stack)
-        page = open_page(start_console(broker), "publishers")
-        open_publisher(page, "camera")
-        page.get_by_role("button", name="Release").click()
-        confirm(page, "Cancel")
-        assert is_held(broker, "camera")
-        page.get_by_role("button", name="Release").click()
-        confirm(page, "Release")
-        expect(page.locator(".toast")).to_contain_text("camera is released")
-        assert not is_held(broker, "camera")
-        expect(page.locator(".vrow", has_text="camera")).to_contain_text("released")
+    page = open_page(busy_console, "publishers")
+    open_publisher(page, "camera")
+    page.get_by_role("button", name="Release").click()
+    confirm(page, "Cancel")
+    assert is_held(busy_node, "camera")
+    page.get_by_role("button", name="Release").click()
+    confirm(page, "Release")
+    expect(page.locator(".toast")).to_contain_text("camera is released")
+    assert not is_held(busy_node, "camera")
+    expect(page.locator(".vrow", has_text="camera")).to_contain_text("released")
 
 
-def test_a_publisher_is_put_into_a_class(start_console: StartConsole, open_page: OpenPage) -> None:
-    with ExitStack() as stack:
-        broker = stack.enter_context(BrokerThread(flow=HOLDING))
-        fill_node(broker, stack)
-        page = open_page(start_console(broker), "publishers")
-        open_publisher(page, "meter-3")
-        page.get_by_role("button", name="Set class").click()
-        page.locator("dialog select").select_option("bulk")
-        confirm(page, "Set class")
-        expect(page.locator(".toast")).to_contain_text("meter-3 is served as bulk")
-        expect(page.locator(".vrow", has_text="meter-3")).to_contain_text("bulk")
-        page.keyboard.press("Escape")
-        expect(page.locator("dialog")).to_have_count(0)
+def test_a_publisher_is_put_into_a_class(busy_console: Console, open_page: OpenPage) -> None:
+    page = open_page(busy_console, "publishers")
+    open_publisher(page, "meter-3")
+    page.get_by_role("button", name="Set class").click()
+    page.locator("dialog select").select_option("bulk")
+    confirm(page, "Set class")
+    expect(page.locator(".toast")).to_contain_text("meter-3 is served as bulk")
+    expect(page.locator(".vrow", has_text="meter-3")).to_contain_text("bulk")
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
 
 
 @pytest.mark.parametrize(
@@ -79,27 +71,26 @@ def test_an_edge_is_drained_by_an_order_to_the_head(
         expect(page.locator(".toast")).to_contain_text(words)
 
 
-def test_a_viewer_sees_no_buttons_and_is_refused(start_console: StartConsole, open_page: OpenPage) -> None:
-    with ExitStack() as stack:
-        broker = stack.enter_context(BrokerThread(flow=HOLDING))
-        fill_node(broker, stack)
-        page = open_page(start_console(broker, "--read-only"), "publishers")
-        open_publisher(page, "camera")
-        expect(page.locator("dialog.sheet")).to_contain_text("Actions need the operator role")
-        expect(page.get_by_role("button", name="Release")).to_have_count(0)
-        answer = page.evaluate(
-            """async () => {
-              const session = await (await fetch("/api/session")).json();
-              const answer = await fetch("/api/actions/release", {
-                method: "POST", headers: { "Content-Type": "application/json", "X-Tidegate-Token": session.token },
-                body: JSON.stringify({ client: "camera" }),
-              });
-              return [answer.status, await answer.json()];
-            }"""
-        )
-        assert answer[0] == 403
-        assert "may look, and not act" in answer[1]["error"]
-        assert is_held(broker, "camera")
+def test_a_viewer_sees_no_buttons_and_is_refused(
+    busy_node: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    page = open_page(start_console(busy_node, "--read-only"), "publishers")
+    open_publisher(page, "meter-1")
+    expect(page.locator("dialog.sheet")).to_contain_text("Actions need the operator role")
+    expect(page.get_by_role("button", name="Set class")).to_have_count(0)
+    status, answer = page.evaluate(
+        """async () => {
+          const session = await (await fetch("/api/session")).json();
+          const answer = await fetch("/api/actions/pin", {
+            method: "POST", headers: { "Content-Type": "application/json", "X-Tidegate-Token": session.token },
+            body: JSON.stringify({ client: "meter-1", band: "bulk" }),
+          });
+          return [answer.status, await answer.json()];
+        }"""
+    )
+    assert status == 403
+    assert "may look, and not act" in answer["error"]
+    assert busy_node.call(lambda: "meter-1" not in {name for name, _ in busy_node.broker.core.pins})
 
 
 def test_an_action_that_the_node_refuses_says_why(
