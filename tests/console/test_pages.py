@@ -1,6 +1,7 @@
 """Every page of the console in a real browser, against a real node: what it shows, and that everybody can use it."""
 
 import re
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -129,6 +130,16 @@ def test_reports_of_the_lab_are_listed_and_rendered(busy_console: Console, open_
     picture = page.locator(".report img").first
     picture.scroll_into_view_if_needed()
     until(lambda: picture.evaluate("(each) => each.naturalWidth") > 100)
+
+
+def test_a_report_with_scripts_runs_in_a_sandbox(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage, tmp_path: Path
+) -> None:
+    script = "try { parent.document; out = 'free'; } catch { out = 'alone'; } document.body.append(out);"
+    (tmp_path / "report.html").write_text(f"<body><script>let out; {script}</script></body>")
+    page = open_page(start_console(tidegate_broker, "--reports", tmp_path), "reports")
+    page.locator(".list a").click()
+    expect(page.frame_locator("iframe").locator("body")).to_have_text("alone")
 
 
 def test_the_cluster_page_shows_nodes_drains_and_events(
