@@ -139,7 +139,7 @@ def test_a_report_with_scripts_runs_in_a_sandbox(
     (tmp_path / "report.html").write_text(f"<body><script>let out; {script}</script></body>")
     page = open_page(start_console(tidegate_broker, "--reports", tmp_path), "reports")
     page.locator(".list a").click()
-    expect(page.frame_locator("iframe").locator("body")).to_have_text("alone")
+    expect(page.frame_locator("iframe").locator("body")).to_have_text("alone", use_inner_text=True)
 
 
 def test_the_cluster_page_shows_nodes_drains_and_events(
