@@ -1,8 +1,8 @@
 """What a console costs its node: CPU of the broker without one, with one nobody looks at, and with open pages.
 
-`python bench/console_cost.py [--publishers 1000] [--seconds 10] [--rounds 3] [--out FILE]`. Publishers send once a second
-each. The cases take turns, so that what else the machine does falls on all of them; a number is the median of rounds,
-in per cent of one core. Writes JSON with the machine it was measured on.
+`python bench/console_cost.py [--publishers 1000] [--seconds 10] [--rounds 3] [--out FILE]`. Publishers send once a
+second each. The cases take turns, so that what else the machine does falls on all of them; a number is the median of
+rounds, in per cent of one core. Writes JSON with the machine it was measured on.
 """
 
 from __future__ import annotations
