@@ -52,7 +52,7 @@ export function amount(value) {
   if (size >= 1e6) return `${trim(value / 1e6)} M`;
   if (size >= 1e4) return `${trim(value / 1e3)} k`;
   if (size >= 100) return whole.format(value);
-  return size === 0 ? "0" : size < 10 ? value.toFixed(size < 1 ? 2 : 1) : value.toFixed(1);
+  return size === 0 ? "0" : value.toFixed(size < 0.995 ? 2 : 1);
 }
 
 function trim(value) {
