@@ -21,9 +21,13 @@ __all__ = ["MOSQUITTO_SETTINGS", "Broker", "free_port", "version"]
 
 @dataclass(kw_only=True)
 class Broker(BrokerProcess):
-    """`durable`: Tidegate with `--data`, which acknowledges after the commit; Mosquitto with `persistence true`."""
+    """`durable`: Tidegate with `--data`, which acknowledges after the commit; Mosquitto with `persistence true`.
+
+    `record`: Tidegate alone, the level at which it records to a lake.
+    """
 
     durable: bool = False
+    record: str = ""
 
     def _mosquitto_settings(self, folder: Path) -> tuple[str, ...]:
         if not self.durable:
@@ -36,6 +40,8 @@ class Broker(BrokerProcess):
         command = super()._command(folder)
         if self.durable and self.name != MOSQUITTO:
             command += ["--data", str(folder / "data")]
+        if self.record:
+            command += ["--set", f"lake.path={folder / 'lake'}", "--set", f"lake.level={self.record}"]
         return command
 
     def __enter__(self) -> Self:

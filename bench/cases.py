@@ -13,6 +13,7 @@ class Kind(StrEnum):
     CPU = "cpu"  # broker CPU time per message, as a ratio to Mosquitto's
     MEMORY = "memory"  # bytes per idle connection
     RATE = "rate"  # messages a second with a durable store; the lower of the limit and Mosquitto's rate is enough
+    RECORD = "record"  # broker CPU time per message while it records, as a ratio to the same broker without
     EXACT = "exact"  # nothing lost, nothing doubled, nobody disconnected
 
 
@@ -25,6 +26,7 @@ class Case:
     mode: str
     kind: Kind = Kind.CPU
     limit: float = 0.0
+    record: str = ""  # level of `lake.level`
     options: dict[str, Any] = field(default_factory=dict)
     quick: dict[str, Any] = field(default_factory=dict)
 
@@ -44,6 +46,22 @@ CASES = (
         kind=Kind.RATE,
         limit=20_000,
         options={"qos": 1, "persistent": True},
+    ),
+    Case(
+        name="record-summary",
+        title="recording summaries, QoS 0, 10→10",
+        mode="pairs",
+        kind=Kind.RECORD,
+        limit=1.05,
+        record="summary",
+    ),
+    Case(
+        name="record-full",
+        title="recording every message, QoS 0, 10→10",
+        mode="pairs",
+        kind=Kind.RECORD,
+        limit=1.60,
+        record="full",
     ),
     Case(
         name="idle",

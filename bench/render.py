@@ -34,6 +34,8 @@ Measured {date} at commit {commit} on {cores} cores of {cpu}, Linux {kernel}; {v
   broker's.
 - Payloads are {payload_bytes} bytes, the protocol is MQTT 3.1.1 unless the row says otherwise. Every
   message is counted; where a subscriber has one publisher, every sequence number is checked.
+- Recording is measured against the same broker without it, in turns, each time long enough to hold the end of a
+  window; the CPU time is that of the whole process, the recorder's thread included.
 - In the durable row Tidegate acknowledges a message after it is committed and synced to disk. Mosquitto
   acknowledges at once and writes a snapshot of its memory every 30 minutes (its default): a crash loses
   what came since. That is a weaker promise; its rate is shown all the same.
@@ -55,7 +57,13 @@ MARKS = {True: "✅", False: "❌", None: "not judged"}
 
 def table(report: dict[str, Any]) -> str:
     """Return the rows of a report as Markdown tables, one for each kind of case."""
-    parts = [_cpu_table(report), _rate_table(report), _memory_table(report), _hold_table(report)]
+    parts = [
+        _cpu_table(report),
+        _record_table(report),
+        _rate_table(report),
+        _memory_table(report),
+        _hold_table(report),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -95,6 +103,25 @@ def _cpu_table(report: dict[str, Any]) -> str:
             median = _figure(row, broker, "latency_p50_ms", "{:.2f}")
             line.append(f"{median} / {_figure(row, broker, 'latency_p99_ms', '{:.2f}')}")
         line.append(f"{_figure(row, 'tidegate', 'drops', '{}')} / {_figure(row, 'mosquitto', 'drops', '{}')}")
+        rows.append(line)
+    return _markdown(head, rows) if rows else ""
+
+
+def _record_table(report: dict[str, Any]) -> str:
+    head = ["µs of broker CPU a message", "not recording", "recording", "ratio", "limit", ""]
+    head += ["msg/s not recording", "msg/s recording", "p50 / p99 ms", "p50 / p99 ms, recording"]
+    rows = []
+    for row in _rows(report, "record"):
+        line = [row["title"]]
+        for broker in ("tidegate", "recording"):
+            line.append(_figure(row, broker, "broker_cpu_us_per_message", "{:.3f}"))
+        line.append("–" if row["ratio"] is None else f"{row['ratio']:.2f}")
+        line += [f"{row['limit']:.2f}", MARKS[row["passed"]]]
+        for broker in ("tidegate", "recording"):
+            line.append(_figure(row, broker, "messages_per_second", "{:,.0f}"))
+        for broker in ("tidegate", "recording"):
+            median = _figure(row, broker, "latency_p50_ms", "{:.2f}")
+            line.append(f"{median} / {_figure(row, broker, 'latency_p99_ms', '{:.2f}')}")
         rows.append(line)
     return _markdown(head, rows) if rows else ""
 

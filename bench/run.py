@@ -35,6 +35,7 @@ LATEST = HERE / "results" / "latest.json"
 # shown, but not judged: a starved broker works in larger batches, which makes its messages look cheap.
 DISTURBANCE_LIMIT = 0.10
 RETRIES = 2
+RECORD_SECONDS = 12.0  # so that the end of a window of ten seconds is part of it
 
 
 def say(line: str) -> None:
@@ -112,9 +113,11 @@ def run_case(
 ) -> dict[str, Any]:
     """Measure the brokers in turns and return the row."""
     timing: dict[str, Any] = {"seconds": 1.0, "warmup": 0.3} if quick else {"seconds": 4.0, "warmup": 1.0}
-    if case.kind not in (Kind.CPU, Kind.RATE):
+    if case.kind not in (Kind.CPU, Kind.RATE, Kind.RECORD):
         timing = {}
     timing |= case.options | (case.quick if quick else {})
+    if case.kind is Kind.RECORD:
+        return run_record(case, running, timing, repeats)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for _ in range(1 if case.kind is Kind.EXACT else repeats):
         for name in names:
@@ -136,6 +139,44 @@ def run_case(
         "load": runs[names[0]][0]["settings"],
         "brokers": {name: {"median": found[name], "runs": runs[name]} for name in names},
         **judge(case, found),
+    }
+
+
+def run_record(
+    case: Case, running: dict[str, brokers.Broker], timing: dict[str, Any], repeats: int
+) -> dict[str, Any]:
+    """Measure Tidegate with and without its recorder, in turns; a window of the recorder is in every measurement."""
+    cpu = next(iter(running.values())).cpu
+    timing = timing | {"seconds": max(timing["seconds"], RECORD_SECONDS)}
+    with (
+        brokers.Broker(name="tidegate", cpu=cpu) as plain,
+        brokers.Broker(name="tidegate", cpu=cpu, record=case.record) as recording,
+    ):
+        both = {"tidegate": plain, "recording": recording}
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in both}
+        for number in range(repeats):
+            # In the other order every second time, so that a machine that becomes slower is nobody's fault.
+            for name, broker in list(both.items())[:: -1 if number % 2 else 1]:
+                runs[name].append(measure(case, broker, timing))
+                say(f"  {case.name:14} {name:10} {describe(case, runs[name][-1])}")
+    found = {name: summarise(each) for name, each in runs.items()}
+    costs = [[each["broker_cpu_us_per_message"] for each in runs[name]] for name in both]
+    # Of neighbours: what disturbs one measurement mostly disturbs the one beside it as well.
+    pairs = [with_it / without for without, with_it in zip(*costs, strict=True) if without and with_it]
+    ratio = statistics.median(pairs) if pairs else None
+    # The recorder's thread and the loop share a core, and wait for each other: only the plain broker can tell.
+    is_disturbed = found["tidegate"]["disturbance"] > DISTURBANCE_LIMIT
+    is_exact = not any(found["recording"].get(key) for key in ("drops", "repeats", "disconnects"))
+    return {
+        "name": case.name,
+        "title": case.title,
+        "mode": case.mode,
+        "kind": case.kind,
+        "limit": case.limit,
+        "load": runs["tidegate"][0]["settings"],
+        "brokers": {name: {"median": found[name], "runs": runs[name]} for name in both},
+        "ratio": ratio,
+        "passed": False if not is_exact else None if is_disturbed or not ratio else ratio <= case.limit,
     }
 
 

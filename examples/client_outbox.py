@@ -10,6 +10,7 @@ import argparse
 import asyncio
 
 from tidegate.client import Client, OperationTimeout
+from tidegate.errors import TidegateError
 
 
 async def main(url: str, file: str, wait: float) -> None:
@@ -39,4 +40,7 @@ if __name__ == "__main__":
         "--wait", type=float, default=5.0, metavar="SECONDS", help="for the server, at the end"
     )
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.url, arguments.file, arguments.wait))
+    try:
+        asyncio.run(main(arguments.url, arguments.file, arguments.wait))
+    except TidegateError as error:
+        raise SystemExit(f"error: {error}\nhint: {error.hint}") from None

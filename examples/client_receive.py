@@ -1,7 +1,8 @@
 """Three ways to receive: a callback, a block with an iterator of its own, and the client's common queue.
 
 A message has one taker: of the callbacks and blocks that match, the one made last; the queue gets what no other wants.
-Start a broker (`tidegate serve`), then:
+The filters overlap, and a broker may then send a message once for each that matches, as Mosquitto does: there some
+lines are printed twice. Tidegate sends it once. Start a broker (`tidegate serve`), then:
 
     python examples/client_receive.py --url mqtt://127.0.0.1:1883
 """
@@ -10,6 +11,7 @@ import argparse
 import asyncio
 
 from tidegate.client import Client, Message
+from tidegate.errors import TidegateError
 
 
 async def main(url: str) -> None:
@@ -40,4 +42,7 @@ async def main(url: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--url", default="mqtt://127.0.0.1:1883")
-    asyncio.run(main(parser.parse_args().url))
+    try:
+        asyncio.run(main(parser.parse_args().url))
+    except TidegateError as error:
+        raise SystemExit(f"error: {error}\nhint: {error.hint}") from None

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 
 from tidegate.client import Client, Message, NoResponder, OperationTimeout
+from tidegate.errors import TidegateError
 
 
 async def main(url: str) -> None:
@@ -36,4 +37,7 @@ async def main(url: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--url", default="mqtt://127.0.0.1:1883")
-    asyncio.run(main(parser.parse_args().url))
+    try:
+        asyncio.run(main(parser.parse_args().url))
+    except TidegateError as error:
+        raise SystemExit(f"error: {error}\nhint: {error.hint}") from None

@@ -1,10 +1,11 @@
 """A member of a shared subscription is killed again and again: what do the others notice, and is anything lost?
 
-Four members, each a process that works on a message for a while and acknowledges after that. Messages come at a steady
-rate at QoS 1. The first member is killed with SIGKILL in the midst of its work and started again. Phases without and
-with kills alternate against one broker, so that a busy machine disturbs both alike; in those without, a client of
-another group, which has nothing to do, is killed and started as often: what it costs a small machine to start a process
-is no matter of the broker. Latency is from publishing to the beginning of work, of what the other three members did.
+Four members, each a process that works on a message for a while and acknowledges after that. Messages come at QoS 1 as
+from many independent senders (Poisson), so that in a quiet phase too one of them sometimes waits. The first member is
+killed with SIGKILL in the midst of its work and started again. Phases without and with kills alternate against one
+broker, so that a busy machine disturbs both alike; in those without, a client of another group, which has nothing to
+do, is killed and started as often: what it costs a small machine to start a process is no matter of the broker. Latency
+is from publishing to the beginning of work, of what the other three members did.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -36,6 +38,7 @@ WARM_UP_SECONDS = 2.0  # until the broker knows how fast each member is
 BETWEEN_SECONDS = 1.0  # from the moment a member works again to its next kill
 LAST_SECONDS = 30.0  # for what is on its way in the end
 POLL = 0.01
+SEED = 5
 Say = Callable[[str], None]
 
 
@@ -122,25 +125,27 @@ class Member:
 
 
 class Publisher:
-    """Sends numbered messages at their time, whatever comes back, until it is stopped."""
+    """Sends numbered messages at random times, whatever comes back, until it is stopped."""
 
-    def __init__(self, client: Client, rate: float) -> None:
+    def __init__(self, client: Client, rate: float, random: Random) -> None:
         self._client = client
         self._rate = rate
+        self._random = random
         self._is_over = False
         self.published = 0
         self.acknowledged: set[int] = set()
         self.refused: list[BaseException] = []
 
     async def run(self) -> None:
-        began = time.monotonic()
+        due = time.monotonic()
         while not self._is_over:
-            while self.published < (time.monotonic() - began) * self._rate:
+            while due <= time.monotonic():
+                due += self._random.expovariate(self._rate)
                 payload = b"%d %d" % (self.published, time.monotonic_ns())
                 future = self._client.publish_nowait(TOPIC, payload, qos=1)
                 future.add_done_callback(lambda done, number=self.published: self._on_done(done, number))  # type: ignore[misc]
                 self.published += 1
-            await asyncio.sleep(0.5 / self._rate)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     def _on_done(self, future: asyncio.Future[object], number: int) -> None:
         error = future.exception()
@@ -182,7 +187,7 @@ async def _run(
     outcome = Outcome(kills=kills)
     bounds: list[int] = []
     async with Client(f"127.0.0.1:{broker.port}", send_queue_size=100_000) as client:
-        publisher = Publisher(client, rate)
+        publisher = Publisher(client, rate, Random(SEED))
         publishing = asyncio.create_task(publisher.run())
         await asyncio.sleep(WARM_UP_SECONDS)
         for number in range(rounds):
@@ -214,9 +219,9 @@ async def _run(
 
 async def _kill(member: Member, *, is_working: bool) -> None:
     """Kill it in the midst of its work, start it again, and wait until it works."""
-    member.kill()
+    await asyncio.to_thread(member.kill)
     size = member.size()
-    member.start()
+    await asyncio.to_thread(member.start)
     await member.ready()
     while is_working and member.size() == size:
         await asyncio.sleep(POLL)

@@ -10,16 +10,23 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tidegate.accounts import Accounts, load
 from tidegate.broker import Broker, Listener
 from tidegate.broker.metrics import serve_metrics
 from tidegate.errors import TidegateError
+from tidegate.lake.errors import require_pyarrow
 from tidegate.net.errors import AddressInUse
 from tidegate.net.proxy import ProxyOptions
 from tidegate.net.tls import server_context
 from tidegate.net.websocket import WebSocketOptions
 from tidegate.settings import ListenerSettings, ListenerType, Settings
+
+if TYPE_CHECKING:
+    from tidegate.lake.recorder import Recorder
+    from tidegate.policy.snapshot import Snapshot
+    from tidegate.policy.watch import PolicyWatcher
 
 log = logging.getLogger("tidegate.node")
 
@@ -70,6 +77,8 @@ class Node:
         self.metrics_port = 0
         self._reloading = asyncio.Lock()
         self.accounts = Accounts(settings.accounts)
+        self.recorder = _recorder(settings)
+        self._policy = _policy_watcher(settings, self)
         self.broker = self._make_broker(settings)
 
     def _make_broker(self, settings: Settings) -> Broker:
@@ -84,7 +93,16 @@ class Node:
             data=settings.data,
             store=settings.store,
             hooks=self.accounts.hooks(),
+            recording=None if self.recorder is None else self.recorder.recording,
         )
+
+    def statistics(self) -> dict[str, Any]:
+        """Of the broker and what surrounds it."""
+        found = self.broker.statistics()
+        for each in (self.recorder, self._policy):
+            if each is not None:
+                found |= each.statistics()
+        return found
 
     async def start(self) -> None:
         """Listen; with `port_fallback`, the first listener moves to the next free port if its own is taken."""
@@ -111,21 +129,40 @@ class Node:
                         "hint": "set accounts.password_file or allow_anonymous",
                     },
                 )
+        if self._policy is not None:
+            await self._policy.look()  # before the first client is judged
+            self.broker.core.spawn(self._policy.run())
         metrics = self.settings.metrics
         if metrics.port:
             try:
                 self.metrics_port, self._stop_metrics = serve_metrics(
-                    metrics.host, metrics.port, self.settings.name, self.broker.statistics
+                    metrics.host, metrics.port, self.settings.name, self.statistics
                 )
             except TidegateError:
                 await self.broker.stop(timeout=0)
+                await self._close_recorder()
                 raise
 
     async def stop(self) -> None:
         if self._stop_metrics is not None:
             self._stop_metrics()
         await self.broker.stop(timeout=self.settings.shutdown_timeout)
+        await self._close_recorder()
         self.accounts.close()
+
+    async def _close_recorder(self) -> None:
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close, max(1.0, self.settings.shutdown_timeout))
+
+    def take_policy(self, snapshot: Snapshot) -> None:
+        """A policy snapshot is in force from now on."""
+        self.broker.learn(snapshot.priors, snapshot.speeds, snapshot.version)
+
+    def record_policy(self, before: str, version: str, error: str) -> None:
+        """A policy snapshot was taken, or refused."""
+        tap = self.broker.core.tap
+        if tap is not None:
+            tap.action("policy", src=before, dst=version, reason=error, is_done=not error)
 
     async def __aenter__(self) -> Node:
         await self.start()
@@ -147,6 +184,10 @@ class Node:
             self.broker.apply(settings.limits, settings.features, settings.flow)
             self.broker.rights_changed()
             self.broker.close_clients(lambda user: not self.accounts.still_allowed(user))
+            if (settings.lake, settings.policy) != (self.settings.lake, self.settings.policy):
+                log.warning("lake or policy changed: restart to apply")
+            if self.broker.core.tap is not None:
+                self.broker.core.tap.action("settings")
             self.settings = replace(settings, listeners=self.settings.listeners)
             log.info("settings reloaded")
 
@@ -162,6 +203,24 @@ class Node:
                 log.warning("listener changed: restart to apply", extra={"listener": old.address})
         if len(self.settings.listeners) != len(settings.listeners):
             log.warning("listeners added or removed: restart to apply")
+
+
+def _recorder(settings: Settings) -> Recorder | None:
+    if not settings.lake.is_on:
+        return None
+    require_pyarrow()
+    from tidegate.lake.recorder import Recorder
+
+    return Recorder(settings.lake, settings.name)
+
+
+def _policy_watcher(settings: Settings, node: Node) -> PolicyWatcher | None:
+    if not settings.policy.path:
+        return None
+    require_pyarrow()
+    from tidegate.policy.watch import PolicyWatcher
+
+    return PolicyWatcher(settings.policy, node.take_policy, node.record_policy)
 
 
 async def serve(
@@ -206,6 +265,8 @@ def _ready_line(node: Node) -> str:
         "sessions in memory only" if data is None else f"sessions in {data}, {node.settings.store.durability}"
     )
     line = f"tidegate ready on {addresses} ({kept})"
+    if node.recorder is not None:
+        line += f", recording to {node.recorder.target} ({node.settings.lake.level})"
     if node.metrics_port:
         line += f", metrics on http://{node.settings.metrics.host}:{node.metrics_port}/metrics"
     return line

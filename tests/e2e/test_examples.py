@@ -27,6 +27,7 @@ TESTED = {
     "client_worker.py",
     "embed_broker.py",
     "paho_client.py",
+    "spark_mqtt.py",
     "test_with_fixture.py",
 }
 
@@ -104,6 +105,14 @@ def test_the_example_of_an_outbox_delivers_what_was_published_without_a_server(
         reader.subscribe("pumps/+/level", qos=1)
         assert run(*command, "--url", url(tidegate_broker), "--wait", 30) == "left in the outbox: 0\n"
         assert [reader.take(Publish).payload for _ in range(6)] == [b"3.1", b"3.2", b"3.3"] * 2
+
+
+@pytest.mark.parametrize("name", ["client_receive.py", "client_request.py", "client_worker.py"])
+def test_without_a_broker_an_example_says_so_in_two_lines(name: str) -> None:
+    command = [sys.executable, str(EXAMPLES / name), "--url", f"mqtt://127.0.0.1:{free_port()}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
 
 
 @pytest.mark.parametrize("scheme", ["mqtts", "wss", "ws"])

@@ -17,6 +17,7 @@ from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
+from tidegate.broker.recording import Level, Recording, Tap
 from tidegate.broker.settings import Features, Limits
 from tidegate.broker.store import Store, StoreSettings
 from tidegate.broker.store.recovery import open_file, restore
@@ -38,6 +39,7 @@ class Broker:
     With `data`, a folder, persistent sessions, queues and retained messages survive the process; without it they
     are in memory only. Without `listeners` it listens on `host` and `port` for plain MQTT; port 0 picks a free one
     (see `port`).
+    `recording` names who records what the broker sees (`tidegate.lake.Recorder`).
     `random` is the only source of randomness; give a seeded one for repeatable runs.
     """
 
@@ -55,7 +57,9 @@ class Broker:
         data: Path | str | None = None,
         store: StoreSettings | None = None,
         flow: FlowSettings | None = None,
+        recording: Recording | None = None,
     ) -> None:
+        self._recording = recording if recording is not None and recording.level is not Level.OFF else None
         self.name = name
         self._data = None if data is None else Path(data)
         self._store_settings = store or StoreSettings()
@@ -87,6 +91,8 @@ class Broker:
             self.name,
             self._flow,
         )
+        if self._recording is not None:
+            core.set_tap(Tap(core, self._recording))
         try:
             if self._data is not None:
                 await self._open_store(core, self._data)
@@ -131,6 +137,8 @@ class Broker:
         deadline = core.now() + timeout
         while core.closing and core.now() < deadline:
             await asyncio.sleep(DRAIN_POLL)
+        if core.tap is not None:
+            core.tap.close()
         core.close()
         if core.store is not None:
             await asyncio.to_thread(core.store.close, timeout)
@@ -184,8 +192,19 @@ class Broker:
 
     def set_priors(self, priors: Mapping[str, Prior]) -> None:
         """What is known of publishers before their first message, by client identifier; for those not yet known."""
-        if self.core.gate is not None:
-            self.core.gate.priors = priors
+        self.core.learn(priors, self.core.roster.speeds, self.core.policy_version)
+
+    def learn(
+        self,
+        priors: Mapping[str, Prior],
+        speeds: Mapping[tuple[str, str], float] | None = None,
+        version: str = "",
+    ) -> None:
+        """Take a policy snapshot: `set_priors`, and seconds a message takes by (group or "", client) for members.
+
+        `version` is what `$SYS`, metrics and the record say is in force.
+        """
+        self.core.learn(priors, speeds or {}, version)
 
     def rights_changed(self) -> None:
         """Forget cached rights: every later PUBLISH and delivery asks the authoriser again."""

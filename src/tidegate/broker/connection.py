@@ -21,7 +21,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tidegate.broker.listener import Listener
     from tidegate.broker.session import Session
     from tidegate.broker.store.batch import Batch
+    from tidegate.broker.waiting import Waitable
     from tidegate.flow.backoff import Publisher
 
 log = logging.getLogger("tidegate.broker")
@@ -53,12 +54,6 @@ ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
 TCP_INFO_BYTES = 104  # of Linux's struct tcp_info, of which
 RTT_AT = 68  # the smoothed round-trip time in microseconds stands here
 MAX_UNSENT = 4_096  # acknowledgements and the like that wait for a full socket
-
-
-class Waitable(Protocol):
-    """A session, the store or the node: what publishers wait for while it has no room."""
-
-    waiters: dict[Connection, None] | None
 
 
 class Connection(asyncio.Protocol):
@@ -266,6 +261,8 @@ class Connection(asyncio.Protocol):
             else:  # nothing waits for this client: writing at once is cheaper than a visit at the end of the turn
                 conn.transport.write(data)
                 counters.bytes_sent += size
+        if core.tap is not None:
+            core.tap.run(self, route, 0, 1, size, now)
         if gate is not None:
             seconds = (self.publisher or gate.open(self)).observe(now, 1, size)
             if seconds > 0.0:
@@ -404,8 +401,11 @@ class Connection(asyncio.Protocol):
                             if run is not None:
                                 self._forward(run, data[run_start:pos], run_count)
                                 run = None
+                            start = pos
                             pos, count = fastpath.shared_run(self, groups, data, pos, topic_end, end)
                             received += count - 1
+                            if core.tap is not None:
+                                core.tap.run(self, route, 0, count, pos - start)
                             continue
                 if run is not None:
                     self._forward(run, data[run_start:pos], run_count)
@@ -508,6 +508,8 @@ class Connection(asyncio.Protocol):
                 session.wake(packets, count)
         counters.publish_sent += count * len(targets) - missed
         counters.dropped += missed
+        if self.core.tap is not None:
+            self.core.tap.forwarded(self, route, packets, count)
         for observer in self.core.publish_observers:
             observer.on_run(self, packets, count)
 
@@ -703,7 +705,10 @@ class Connection(asyncio.Protocol):
             # client closes, or the deadline that the sweeper keeps.
             if not self.is_reading:
                 transport.resume_reading()
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the client is gone, and only asyncio's own loop says so here
+                transport.close()
         else:
             transport.close()
         self.core.closing[self] = self.core.now()

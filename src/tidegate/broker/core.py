@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate import flow
 from tidegate.broker import wills
@@ -46,13 +46,17 @@ from tidegate.broker.reasons import CloseReason
 from tidegate.broker.retained import Retained
 from tidegate.broker.session import NEVER, Session
 from tidegate.broker.settings import Features, Limits, QueueFull
-from tidegate.broker.shared import SharedGroup
+from tidegate.broker.shared import Roster, SharedGroup
 from tidegate.broker.store import Store
 from tidegate.broker.views import Views
+from tidegate.broker.waiting import release
 from tidegate.flow.admission import Admitter
-from tidegate.flow.backoff import Load
+from tidegate.flow.backoff import Load, Prior
 from tidegate.flow.shared import SharedPolicy
 from tidegate.mqtt.codes import ReasonCode
+
+if TYPE_CHECKING:
+    from tidegate.broker.recording import Tap
 
 log = logging.getLogger("tidegate.broker")
 
@@ -116,6 +120,10 @@ class Core:
         self.meter = LoadMeter(flow_settings.load, self.now())
         self.lanes = Lanes(self)
         self.gate: Gate | None = None
+        self.tap: Tap | None = None
+        self.priors: Mapping[str, Prior] = {}
+        self.policy_version = ""  # of the policy snapshot in force
+        self.roster = Roster()
         self.late = LateMessages(self)
         self.views: Views | None = None
         self.on_load_changed: Callable[[], None] = lambda: None
@@ -143,7 +151,20 @@ class Core:
         self.set_flow(flow_settings)
 
     def _make_group(self, name: str, topic_filter: bytes) -> SharedGroup:
-        return SharedGroup(name, topic_filter, self._shared_policy(name, topic_filter), self.random)
+        group = SharedGroup(
+            name, topic_filter, self._shared_policy(name, topic_filter), self.random, self.roster
+        )
+        self._record_policy(group)
+        return group
+
+    def _record_policy(self, group: SharedGroup) -> None:
+        """The group has a new policy."""
+        if self.tap is not None and self.tap.is_full:
+            rule = self._shared_rule(group.name, group.topic_filter)
+            options = {"ordering": str(rule.ordering)} if rule is not None else {}
+            group.policy = self.tap.members.wrap(
+                group, group.policy, self.policy_name(group), options, self.now()
+            )
 
     def _shared_policy(self, name: str, topic_filter: bytes) -> SharedPolicy:
         """By the first rule for the group and its filter, else by the setting for all."""
@@ -493,9 +514,29 @@ class Core:
             )
             self.pressure = pressure
         if pressure < Pressure.HOLD and self.waiters:
-            waiters, self.waiters = self.waiters, None
-            for conn in waiters:
-                self.loop.call_soon(conn.release)
+            release(self)
+
+    # -- recording and policy snapshots ---------------------------------------------------------------------
+
+    def set_tap(self, tap: Tap) -> None:
+        """Record from now on; before the first client and the first session."""
+        self.tap = tap
+        if tap.is_full:
+            self.roster = tap.members
+        self.set_flow(self.flow_settings)
+        tap.action("start")
+
+    def learn(
+        self, priors: Mapping[str, Prior], speeds: Mapping[tuple[str, str], float], version: str
+    ) -> None:
+        """Take what a policy snapshot knows: of publishers that are not known yet, of members that join."""
+        self.priors = priors
+        if self.gate is not None:
+            self.gate.priors = priors
+        self.roster.speeds = speeds
+        self.policy_version = version
+        if self.tap is not None:
+            self.tap.policy_version = version or None
 
     # -- load and back-off ----------------------------------------------------------------------------------
 
@@ -509,7 +550,7 @@ class Core:
         self.meter = LoadMeter(settings.load, self.now())
         self.flow_settings = settings
         if settings.backoff.policy != "off" or settings.priority.policy != "off":
-            self.gate = Gate(self, settings, old.priors if old is not None else None)
+            self.gate = Gate(self, settings, self.priors)
 
     def measure_load(self, now: float) -> None:
         """Four times a second, and whenever turns become long."""
@@ -521,6 +562,8 @@ class Core:
             if self.gate.policy.load is not Load.LOW:
                 self.lanes.is_open = True  # who is held comes back with all it has
         if state is not before:
+            if self.tap is not None:
+                self.tap.action("load", src=before.name, dst=state.name)
             self._pace_admission()
             self.on_load_changed()
             log.info(
@@ -596,6 +639,7 @@ class Core:
         if old != (features.shared_policy, self.shared_rules):
             for group in self.index.groups.values():
                 group.policy = self._shared_policy(group.name, group.topic_filter)
+                self._record_policy(group)
             self.index.forget_routes()
         self.retained.capacity = limits.max_retained
         self._pace_admission()
@@ -625,10 +669,12 @@ class Core:
                 "load_state": int(self.meter.state),
                 "load_wait": self.meter.wait,
                 "lanes_waiting": len(self.lanes),
+                "policy_version": self.policy_version,
             }
             | (self.gate.statistics() if self.gate is not None else {})
             | ({"publishers": self.views.states, "top": self.views.top} if self.views is not None else {})
             | (self.store.statistics() if self.store is not None else {})
+            | (self.tap.statistics() if self.tap is not None else {})
         )
 
     # -- stopping -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ class Counters:
 
     __slots__ = (
         "bytes_received", "bytes_sent", "closes", "connections_maximum", "connections_total",
-        "connects_refused", "dropped", "expired", "messages_received", "protocol_errors",
+        "connects_refused", "discarded", "dropped", "expired", "messages_received", "protocol_errors",
         "publish_bytes_received", "publish_denied", "publish_held", "publish_received", "publish_refused",
         "publish_sent", "queued_messages", "sessions_expired", "shared_moved", "subscribe_denied", "too_large",
     )  # fmt: skip
@@ -23,6 +23,7 @@ class Counters:
     connections_maximum: int
     connections_total: int
     connects_refused: int
+    discarded: int
     dropped: int
     expired: int
     messages_received: int

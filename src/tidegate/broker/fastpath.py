@@ -15,6 +15,7 @@ from tidegate.broker.session import RELEASED
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
+    from tidegate.broker.index import Route
     from tidegate.broker.shared import SharedGroup
 
 # Two-byte forms of all packet identifiers: a lookup is a third of the price of int.to_bytes, for 3 MB.
@@ -53,6 +54,10 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
     start = pos
     sent = 0
     acks: list[bytes] = []
+    tap = core.tap
+    run: Route | None = None  # route of the run that ends at `pos`
+    is_exact = tap is not None and tap.is_full  # a run has packets of one size only
+    run_start = run_acks = step = 0
     while pos + 1 < size and data[pos] == first:
         length = data[pos + 1]
         body = pos + 2
@@ -73,6 +78,13 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
         if v5 and data[after]:
             break
         route = routes.get(data[body + 2 : topic_end])
+        if route is not run or (is_exact and end - pos != step):
+            if run is not None and tap is not None:
+                tap.run(conn, run, qos, len(acks) - run_acks, pos - run_start)
+            run = route
+            run_start = pos
+            run_acks = len(acks)
+            step = end - pos
         if route is None:
             break
         targets = route.exact5[qos] if v5 else route.exact4[qos]
@@ -115,6 +127,8 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
         if core.full:
             break
     if acks:
+        if run is not None and tap is not None and len(acks) > run_acks:
+            tap.run(conn, run, qos, len(acks) - run_acks, pos - run_start)
         prefix = PUBACK if qos == 1 else PUBREC
         session.write(prefix + prefix.join(acks))
         counters = core.counters
@@ -209,7 +223,7 @@ def shared_run(
     step = end - pos
     last = len(data) - step
     start = pos
-    count = 0
+    count = missed = 0
     while True:
         packet = data[pos : pos + step]
         for group in groups:
@@ -220,6 +234,8 @@ def shared_run(
                     session.out.append(packet)
                 else:
                     session.wake(packet, 1)
+            else:
+                missed += 1
         pos += step
         count += 1
         if pos > last or not data.startswith(head, pos):
@@ -227,7 +243,7 @@ def shared_run(
     counters = core.counters
     counters.publish_received += count
     counters.publish_bytes_received += pos - start
-    counters.publish_sent += count * len(groups)
+    counters.publish_sent += count * len(groups) - missed
     for observer in core.publish_observers:
         observer.on_run(conn, data[start:pos], count)
     return pos, count

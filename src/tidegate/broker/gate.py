@@ -44,7 +44,12 @@ class Gate:
         self._core = core
         self.settings = settings
         self.priors: Mapping[str, Prior] = priors or {}
+        tap = core.tap
+        self.tap = tap
+        self._record = tap.gate if tap is not None and tap.is_full else None
         self.policy = _backoff(settings)
+        if self._record is not None:
+            self.policy = self._record.begin(self.policy, settings, core.now())
         self.is_active = settings.backoff.policy != "off"  # else publishers are known for their ranks only
         self.is_per_message = self.is_active and self.policy.is_per_message
         self.mode = self.policy.mode
@@ -74,13 +79,14 @@ class Gate:
         if rule is not None and rule.limit:
             known = prior or Prior()
             prior = Prior(rate=known.rate, dispersion=known.dispersion, limit=rule.limit, rank=known.rank)
-        publisher = self._table.open(
-            session.client_id, conn.username or "", conn.address, self._core.now(), prior
-        )
+        now = self._core.now()
+        publisher = self._table.open(session.client_id, conn.username or "", conn.address, now, prior)
         band = self._band_by_order(conn, rule)
         if band is not None and isinstance(self.priority, AgeingPriority):
             self.priority.pin(publisher.key, band)
         conn.publisher = publisher
+        if self._record is not None:
+            self._record.opened(conn, publisher, prior, band, now)
         return publisher
 
     def close(self, conn: Connection) -> None:
@@ -90,7 +96,10 @@ class Gate:
         if publisher is None:
             return
         conn.publisher = None
-        self._table.close(conn.session.client_id, conn.username or "", conn.address, self._core.now())
+        now = self._core.now()
+        self._table.close(conn.session.client_id, conn.username or "", conn.address, now)
+        if self._record is not None:
+            self._record.closed(conn, now)
         if not self._table.is_connected(conn.session.client_id, conn.username or ""):
             self._rates.pop(publisher.key, None)
             self.priority.remove(publisher.key)
@@ -123,6 +132,8 @@ class Gate:
         self.held_seconds += seconds
         conn.hold()
         conn.wait_for(self)
+        if self.tap is not None:
+            self.tap.gate.held(conn, seconds, self._core.now())
         self._alarms[conn] = self._core.alarms.at(self._core.now() + seconds, partial(self._release, conn))
 
     def _release(self, conn: Connection) -> None:
@@ -215,15 +226,24 @@ class Gate:
         if publisher is None:
             publisher = self.open(conn)
         self._update_rank(publisher)
+        band = None
         if self._has_topic_rules and isinstance(self.priority, AgeingPriority):
-            return self.priority.key_in(self._band(conn), publisher.key, now)
-        return self.priority.key(publisher.key, now)
+            band = self._band(conn)
+            place = self.priority.key_in(band, publisher.key, now)
+        else:
+            place = self.priority.key(publisher.key, now)
+        if self._record is not None:
+            self._record.ranked(publisher.key, now, place=place, band=band)
+        return place
 
     def rank(self, conn: Connection) -> int:
         if conn.publisher is None:
             return 0
         self._update_rank(conn.publisher)
-        return self.priority.rank(conn.publisher.key)
+        rank = self.priority.rank(conn.publisher.key)
+        if self._record is not None:
+            self._record.ranked(conn.publisher.key, self._core.now(), rank=rank)
+        return rank
 
     def _update_rank(self, publisher: Publisher) -> None:
         rate = publisher.likely_rate
@@ -231,6 +251,8 @@ class Gate:
         if known < 0.0 or not rate / RERANK <= known <= rate * RERANK:
             self._rates[publisher.key] = rate
             self.priority.update(publisher.key, rate)
+            if self._record is not None:
+                self._record.rate(publisher.key, rate, self._core.now())
 
     def _band(self, conn: Connection) -> Band | None:
         """The class of a chunk is that of its first message."""

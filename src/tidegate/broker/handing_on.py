@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from tidegate.broker.takers import Takers
 
 if TYPE_CHECKING:
     from tidegate.broker.durable import Durable
+    from tidegate.broker.index import Subscription
     from tidegate.broker.session import Delivery, Session
 
 # In flight, and another member has it now; keeps the identifier until it is acknowledged.
@@ -53,7 +54,7 @@ def hand_on(session: Session) -> int:
         return 0
     if session not in core.estates and not _has_company(session):
         return 0
-    errand = Errand(session)
+    errand = Errand(session, is_over=session in core.estates)
     moved = errand.go_on()
     errand.go_on_later()
     return moved
@@ -89,40 +90,51 @@ def hand_on_later(session: Session, epoch: int) -> None:
 def help_others(session: Session) -> None:
     """A member joined or came back: it takes what those have who are away, or stalled, and what is nobody's."""
     core = session.core
-    since = core.now() - core.features.shared_wait
     for subscription in list(session.subscriptions.values()):
         group = core.index.groups.get((subscription.share, subscription.topic_filter))
         if not subscription.share or group is None:
             continue
         for member in list(group.members):
-            other = member.session
-            is_idle = other.is_stalled if other.conn is not None else other.left_at <= since
-            if other is not session and is_idle:
-                hand_on(other)
+            if member.session is not session and _is_idle(member.session):
+                hand_on(member.session)
     for estate in list(core.estates):
         hand_on(estate)
 
 
-def bequeath(session: Session, names: Iterable[bytes]) -> bool:
-    """The session is over, and had these subscriptions: False if nothing remains that somebody can take."""
-    if not has_backlog(session):
-        return False
-    errand = Errand(session)
-    moved = errand.go_on()
-    if errand.is_done or (not moved and errand.has_missed):
-        return False
+def _is_idle(session: Session) -> bool:
+    """Whether a member is stalled, or has been away for longer than others wait for it."""
     core = session.core
+    if session.conn is not None:
+        return session.is_stalled
+    return session.left_at <= core.now() - core.features.shared_wait
+
+
+def bequeath(session: Session, subscriptions: Mapping[bytes, Subscription]) -> bool:
+    """The session is over, and had these subscriptions: False if nothing remains that somebody can take."""
+    core = session.core
+    if not has_backlog(session) or not _has_heirs(session, subscriptions.values()):
+        return False
+    errand = Errand(session, is_over=True)
+    errand.go_on()
+    if errand.is_done and not errand.has_missed:
+        return False
     durable = session.durable
     session.expiry = ESTATE_EXPIRY
     session.client_id = ESTATE + session.client_id
     if durable is not None:
         session.client_id += f" {durable.sid}"  # unique in the store
-        for name in names:
+        for name in subscriptions:
             durable.store.save_subscription(session, name, None)
         durable.store.save_session(session, is_connected=False)
     keep_estate(session, core.now() + ESTATE_EXPIRY)
     errand.go_on_later()
     return True
+
+
+def _has_heirs(session: Session, subscriptions: Iterable[Subscription]) -> bool:
+    """Whether its groups have other members, there or not."""
+    groups = session.core.index.groups
+    return any(each.share and (each.share, each.topic_filter) in groups for each in subscriptions)
 
 
 def keep_estate(session: Session, until: float) -> None:
@@ -146,6 +158,7 @@ class Errand:
         "_epoch",
         "_inflight",
         "_is_memory_done",
+        "_is_over",
         "_is_tail_done",
         "_is_waiting",
         "_owns_tail",
@@ -154,8 +167,9 @@ class Errand:
         "has_missed",
     )
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, is_over: bool) -> None:
         self._session = session
+        self._is_over = is_over  # its client will never come back
         self._durable: Durable | None = session.durable
         self._epoch = session.epoch
         self._inflight = deque(pid for pid, entry in session.inflight.items() if entry[1] == 1)
@@ -190,10 +204,12 @@ class Errand:
 
     async def _run(self) -> None:
         session, durable = self._session, self._durable
+        is_wanted = True
         try:
             while not self.is_done:
                 await asyncio.sleep(RETRY if self._is_waiting else 0)
-                if not self._is_wanted:
+                is_wanted = self._is_wanted
+                if not is_wanted:
                     break
                 if not self._is_memory_done:
                     self.go_on()
@@ -209,6 +225,8 @@ class Errand:
                 durable.is_loading = False
         if session in session.core.estates and self.is_done and not self.has_missed:
             _end_estate(session)
+        if not is_wanted and not session.core.is_stopping and _is_idle(session):
+            hand_on(session)  # its client came back and left again meanwhile
         session.drain()  # its client may be back, and waits for the tail
 
     # -- what is in memory ----------------------------------------------------------------------------------
@@ -216,7 +234,7 @@ class Errand:
     def go_on(self) -> int:
         """The next part of what is in memory; returns how many went."""
         session = self._session
-        takers = Takers(session)
+        takers = Takers(session, is_over=self._is_over)
         self._is_waiting = False
         moved = looked = 0
         while self._inflight and looked < PART and not self._is_waiting:
@@ -293,7 +311,7 @@ class Errand:
                 durable.durable_seq >= durable.next_seq - 1 and not durable.store.is_unreadable
             )
             return
-        takers = Takers(session)
+        takers = Takers(session, is_over=self._is_over)
         moved = 0
         for delivery in page:
             outcome = self._give(takers, delivery)
@@ -340,7 +358,5 @@ class Errand:
         return Outcome.MOVED
 
     def _count(self, moved: int) -> None:
-        session = self._session
-        session.core.counters.shared_moved += moved
-        if moved and session.load is not None:
-            session.load.awaiting = len(session.inflight) + session.queued_messages
+        self._session.core.counters.shared_moved += moved
+        self._session.count_load()

@@ -83,10 +83,12 @@ class Route:
     """
 
     __slots__ = (
-        "exact4", "exact5", "fast4", "fast5", "groups4", "groups5", "plain4", "plain5", "shared", "special", "targets"
+        "exact4", "exact5", "fast4", "fast5", "groups4", "groups5", "plain4", "plain5", "shared", "special", "targets",
+        "topic",
     )  # fmt: skip
 
-    def __init__(self, targets: list[Target], shared: tuple[SharedGroup, ...]) -> None:
+    def __init__(self, targets: list[Target], shared: tuple[SharedGroup, ...], topic: bytes = b"") -> None:
+        self.topic = topic
         self.targets = tuple(targets)
         self.shared = shared
         self.plain4 = tuple(t.session for t in targets if t.is_plain and t.session.version != 5)
@@ -271,7 +273,7 @@ class SubscriptionIndex:
             group if len(members) == len(group.members) else group.restricted(members)
             for group, members in groups.items()
         )
-        return Route(targets, tuple(shared))
+        return Route(targets, tuple(shared), topic)
 
     def match(self, topic: bytes) -> Iterator[Subscription]:
         """Every subscription whose filter matches the topic name."""

@@ -51,6 +51,8 @@ def _admit(conn: Connection, gate: Gate, held: deque[bytes]) -> None:
                 wait = UNREFUSABLE_WAIT
         conn.is_cleared = False
         if gate.mode is Mode.HOLD and conn.core.store is None:
+            if wait > 0.0 and gate.tap is not None:
+                gate.tap.gate.held(conn, wait, conn.core.now())
             conn.postpone(wait)
         elif wait > 0.0:
             held.appendleft(packet)
@@ -98,6 +100,8 @@ def _refuse(conn: Connection, gate: Gate, packet: bytes) -> bool:
     if qos:
         publishing.acknowledge(conn, qos, pid, ReasonCode.QUOTA_EXCEEDED)
     gate.refused += 1
+    if gate.tap is not None:
+        gate.tap.gate.refused(conn)
     conn.core.counters.messages_received += 1
     conn.last_seen = conn.core.now()
     return True

@@ -29,6 +29,7 @@ COUNTERS = {
     "shared_moved": "Messages that went on to another member of a shared subscription",
     "subscribe_denied": "Topic filters that were refused",
     "dropped": "Messages dropped for one session",
+    "discarded": "Messages that waited, or were not acknowledged, when their session ended",
     "expired": "Messages that expired in a queue",
     "too_large": "Messages over a client's Maximum Packet Size",
     "protocol_errors": "Connections ended for what the client sent",
@@ -39,6 +40,14 @@ COUNTERS = {
     "backoff_held_seconds": "Seconds publishers were told to wait because they were too fast",
     "backoff_refused": "PUBLISH packets refused or dropped because their publisher was too fast",
     "backoff_shed": "QoS 0 messages of held publishers dropped so that their PINGREQ is answered in time",
+    # With a lake only
+    "recorder_dropped": "Rows and messages that the recorder had no room for",
+    "recorder_lost": "Rows and messages that are missing in the lake",
+    "recorder_rows": "Rows written to the lake",
+    "recorder_files": "Files written to the lake",
+    # With a policy folder only
+    "policy_loads": "Policy snapshots taken",
+    "policy_faults": "Policy snapshots refused",
     # With a data folder only
     "store_commits": "Transactions written to the data folder",
     "store_rows_written": "Rows written to the data folder",
@@ -65,6 +74,8 @@ GAUGES = {
     "lanes_waiting": "Publishers whose messages wait for their turn",
     "backoff_held": "Publishers that are held because they are too fast",
     "backoff_known": "Publishers whose habits are known, connected or not",
+    # With a lake only
+    "recorder_waiting": "Batches that wait to be written to the lake",
     # With a data folder only
     "store_is_failing": "1 while the data folder cannot be written to and publishers wait",
     "store_uncommitted_bytes": "Bytes that wait for the next transaction",
@@ -105,6 +116,14 @@ class BrokerCollector(Collector):
         )
         node.add_metric([self._name, tidegate.__version__], 1)
         yield node
+        if values.get("policy_version"):
+            policy = GaugeMetricFamily(
+                "tidegate_policy",
+                "Always 1; the label names the policy snapshot in force",
+                labels=["version"],
+            )
+            policy.add_metric([values["policy_version"]], 1)
+            yield policy
         closes = CounterMetricFamily("tidegate_closes", "Connections ended, by reason", labels=["reason"])
         for reason, count in dict(values["closes"]).items():
             closes.add_metric([str(reason)], count)

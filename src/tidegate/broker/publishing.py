@@ -28,11 +28,12 @@ from tidegate.mqtt.properties import Properties, Property, decode_properties, en
 from tidegate.mqtt.topics import validate_topic_name
 
 if TYPE_CHECKING:
-    from tidegate.broker.connection import Connection, Waitable
+    from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
     from tidegate.broker.index import Target
     from tidegate.broker.session import Session
     from tidegate.broker.shared import SharedGroup
+    from tidegate.broker.waiting import Waitable
 
 DENIED = Route([], ())  # the publisher has no right to this topic
 DENIED.fast4 = DENIED.fast5 = None  # so that every such packet is seen and counted
@@ -155,6 +156,8 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         matched = route.targets or route.shared
         code = ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS
         acknowledge(conn, qos, pid, code, waits=store is not None and store.changes != changes)
+    if core.tap is not None:
+        core.tap.run(conn, route, qos, 1, end - pos)
     for observer in core.publish_observers:
         observer.on_message(conn, message)
     return True
@@ -281,7 +284,7 @@ def _full_recipient(core: Core, route: Route) -> Session | SharedGroup | None:
         if session.is_full and target.qos and not core.drops_for(session):
             return session
     for group in route.shared:
-        sessions = [member.session for member in group.members]
+        sessions = [member.session for member in group.offered]
         if all(s.is_full and not core.drops_for(s) for s in sessions):
             return core.index.groups.get((group.name, group.topic_filter), group)
     return None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.handing_on import GIVEN_ON
 from tidegate.broker.message import Message
-from tidegate.flow.shared import ClientLoad
+from tidegate.broker.waiting import release
 
 if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tidegate.broker.core import Core
     from tidegate.broker.handing_on import Errand
     from tidegate.broker.index import Subscription
-    from tidegate.broker.shared import SharedGroup
     from tidegate.broker.wills import Will
     from tidegate.flow.load_report import LoadReport
+    from tidegate.flow.shared import ClientLoad
 
 # (message, QoS, retain flag, subscription identifiers, sequence number in the store or 0)
 Delivery = tuple[Message, int, bool, tuple[int, ...], int]
@@ -170,6 +170,7 @@ class Session:
     def drop(self, count: int) -> None:
         self.dropped += count
         self.core.counters.dropped += count
+        self.count_load()
 
     # -- any QoS --------------------------------------------------------------------------------------------
 
@@ -281,6 +282,7 @@ class Session:
             packet = conn.encode(message, qos, pid, retain, identifiers, dup)
             if packet is None:  # too large for this client: discarded as if it had been sent [MQTT5-3.1.2-25]
                 self.forget(delivery)
+                self.count_load()
                 return
             self.out.append(packet)
         inflight[pid] = delivery
@@ -322,6 +324,11 @@ class Session:
         if self.inflight:
             self.core.watch_for_stall(self)
 
+    def count_load(self) -> None:
+        """Something left that was not acknowledged: groups must not take it for work that is not done."""
+        if self.load is not None and self.core.sessions.get(self.client_id) is self:
+            self.load.owes(len(self.inflight) + self.queued_messages, self.core.now())
+
     def tell_groups(self) -> None:
         """A member came, left, stalled or works again: its groups look anew who is there."""
         groups = self.core.index.groups
@@ -333,7 +340,7 @@ class Session:
 
     def on_report(self, report: LoadReport) -> None:
         if self.load is None:
-            self.load = ClientLoad(self.core.now())
+            self.load = self.core.roster.load(self.client_id, self.core.now())
         conn = self.conn
         if conn is not None:
             rtt = conn.round_trip()
@@ -426,7 +433,7 @@ class Session:
     def _drain_pending(self, pending: deque[Delivery]) -> None:
         core = self.core
         now = core.now()
-        sent = 0
+        sent = expired = 0
         while pending and sent < 1_000:  # bound the turn: acknowledgements or the next flush continue
             delivery = pending[0]
             message, qos, retain, identifiers, seq = delivery
@@ -435,7 +442,7 @@ class Session:
             pending.popleft()
             self.count_out(message.size_bytes)
             if message.expires is not None and message.expires <= now:  # [MQTT5-3.3.2-5]
-                core.counters.expired += 1
+                expired += 1
                 self.forget(delivery)
                 continue
             sent += 1
@@ -445,7 +452,10 @@ class Session:
                 self._send_qos0(message, retain, identifiers)
         if not pending:
             self.pending = None
-        elif sent == 1_000:
+        if expired:
+            core.counters.expired += expired
+            self.count_load()
+        if pending and sent == 1_000:
             core.loop.call_soon(self.drain)
         if core.waiters is not None:  # publishers wait for memory, and some was freed
             core.loop.call_soon(core.watch_memory)
@@ -534,17 +544,12 @@ class Session:
 
     def release_waiters(self) -> None:
         """Publishers that wait for this session, or for any member of a group that it is in, go on."""
-        self._release(self)
+        release(self)
         for subscription in self.subscriptions.values():
             if subscription.share:
                 group = self.core.index.groups.get((subscription.share, subscription.topic_filter))
                 if group is not None:
-                    self._release(group)
-
-    def _release(self, full: Session | SharedGroup) -> None:
-        waiters, full.waiters = full.waiters, None
-        for conn in waiters or ():
-            self.core.loop.call_soon(conn.release)
+                    release(group)
 
     # -- acknowledgements -----------------------------------------------------------------------------------
 
@@ -601,7 +606,8 @@ class Session:
         self.queued = self.paused = False
         if self.load is not None:
             self.load.forget(self.core.now())  # another process, perhaps on another machine
-            self.load.awaiting = len(self.inflight) + self.queued_messages
+            self.count_load()
+            self.core.roster.prime(self)
             self.tell_groups()
         if changed:
             for topic_filter in self.subscriptions.values():
@@ -670,6 +676,9 @@ class Session:
         core = self.core
         durable = self.durable
         core.counters.queued_messages -= self.queued_messages
+        core.counters.discarded += self.queued_messages + sum(
+            entry[1] in (1, 2) and entry is not GIVEN_ON for entry in self.inflight.values()
+        )
         core.queued_bytes -= self.queued_bytes
         if durable is not None:
             entries = [

@@ -10,11 +10,12 @@ QoS 2 in flight stays its own: nobody else may get it [MQTT5-4.8.2-5].
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from tidegate.broker.waiting import release
 from tidegate.flow.shared import ClientLoad, Member, SharedPolicy
 from tidegate.flow.shared.earliest import wait_of
 
@@ -33,6 +34,36 @@ class Tag(tuple[int, ...]):  # noqa: SLOT001 - it has to carry the group
     group: SharedGroup
 
 
+class Roster:
+    """Makes what policies know of members. `speeds`: seconds a message takes, by group and client or "" and client."""
+
+    def __init__(self) -> None:
+        self.speeds: Mapping[tuple[str, str], float] = {}
+
+    def load(self, client_id: str, now: float) -> ClientLoad:
+        """What is known of a client at its first report, or when it joins its first group."""
+        return ClientLoad(now)
+
+    def member(self, group: SharedGroup, client_id: str, load: ClientLoad, now: float) -> Member:
+        """A client joins a group."""
+        self._prime(load, group.name, client_id)
+        return Member(client_id, load, now)
+
+    def left(self, group: SharedGroup, client_id: str) -> None:
+        """It leaves the group."""
+
+    def prime(self, session: Session) -> None:
+        """All that was known of a client was forgotten, and it still is in its groups."""
+        if session.load is not None and self.speeds:
+            for subscription in session.subscriptions.values():
+                if subscription.share:
+                    self._prime(session.load, subscription.share, session.client_id)
+
+    def _prime(self, load: ClientLoad, group: str, client_id: str) -> None:
+        if self.speeds:
+            load.prime(self.speeds.get((group, client_id)) or self.speeds.get(("", client_id)) or 0.0)
+
+
 class SharedGroup:
     """`$share/{name}/{topic_filter}`. Members keep the order in which they joined."""
 
@@ -43,6 +74,7 @@ class SharedGroup:
         "_present",
         "_present_loads",
         "_random",
+        "_roster",
         "_seen",
         "full_name",
         "members",
@@ -53,7 +85,15 @@ class SharedGroup:
         "waiters",
     )
 
-    def __init__(self, name: str, topic_filter: bytes, policy: SharedPolicy, random: Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic_filter: bytes,
+        policy: SharedPolicy,
+        random: Random,
+        roster: Roster | None = None,
+    ) -> None:
+        self._roster = roster or Roster()
         self.name = name
         self.topic_filter = topic_filter
         self.full_name = f"$share/{name}/{topic_filter.decode()}"  # as it is subscribed to
@@ -78,10 +118,11 @@ class SharedGroup:
                 self.changed()
                 return
         session = subscription.session
+        now = monotonic()
         if session.load is None:
-            session.load = ClientLoad(monotonic())
+            session.load = self._roster.load(session.client_id, now)
         self.members.append(subscription)
-        self._loads = (*self._loads, Member(session.client_id, session.load, monotonic()))
+        self._loads = (*self._loads, self._roster.member(self, session.client_id, session.load, now))
         self._parts.clear()
         self.changed()
 
@@ -92,6 +133,7 @@ class SharedGroup:
 
     def remove(self, subscription: Subscription) -> None:
         session = subscription.session
+        self._roster.left(self, session.client_id)
         self._loads = tuple(
             load for m, load in zip(self.members, self._loads, strict=True) if m.session is not session
         )
@@ -100,13 +142,23 @@ class SharedGroup:
         self.changed()
 
     def changed(self) -> None:
-        """A member came, left, stalled or works again."""
+        """A member came, left, stalled or works again; publishers that wait for the group try again."""
         self._changes[0] += 1
+        if self.waiters is not None:
+            release(self)
         self._present, self._present_loads = [], ()  # else who left would live on here
+
+    def loads(self, limit: int) -> tuple[Member, ...]:
+        """What policies know of the first members."""
+        return self._loads[:limit]
+
+    def are_all(self, members: tuple[Member, ...]) -> bool:
+        """Whether these are the members, and not some of them."""
+        return members is self._loads
 
     def restricted(self, members: list[Subscription]) -> SharedGroup:
         """The same group, policy included, with some of its members only."""
-        part = SharedGroup(self.name, self.topic_filter, self.policy, self._random)
+        part = SharedGroup(self.name, self.topic_filter, self.policy, self._random, self._roster)
         part.members = members
         part._loads = self._loads_of(members)
         part._changes = self._changes
@@ -132,6 +184,13 @@ class SharedGroup:
         else:
             self._present, self._present_loads = self.members, self._loads
 
+    @property
+    def offered(self) -> list[Subscription]:
+        """Those a message is offered to."""
+        if self._seen != self._changes[0]:
+            self._look()
+        return self._present
+
     def choose(self, topic: bytes, publisher: str, now: float, qos: int) -> Subscription | None:
         """The member for one message; None if nobody can take it.
 
@@ -147,8 +206,13 @@ class SharedGroup:
         session = members[start].session
         if not session.queued or session.is_full or session.is_stalled:
             found = self._walk(members, start, qos)
+            if found is None and qos and members is not self.members:
+                members, loads = self.members, self._loads
+                found = self._with_room(members, 0)
             if found is None:
-                return None
+                if not qos:
+                    return None
+                members, loads, found = self._present, self._present_loads, start
             start = found
         chosen = members[start]
         if qos and chosen.qos:
@@ -158,7 +222,7 @@ class SharedGroup:
         return chosen
 
     def _walk(self, members: list[Subscription], start: int, qos: int) -> int | None:
-        """The first from `start` on that can take it."""
+        """The first from `start` on that can take it; None if nobody has room."""
         count = len(members)
         for i in range(start, start + count):
             at = i - count if i >= count else i
@@ -170,11 +234,17 @@ class SharedGroup:
                 if member.session.conn is not None:
                     return at
             return None
+        return self._with_room(members, start)
+
+    def _with_room(self, members: list[Subscription], start: int) -> int | None:
+        """The first that can queue it; what it would not queue while it is away does not count."""
+        count = len(members)
         for i in range(start, start + count):
             at = i - count if i >= count else i
-            if not members[at].session.is_full:
+            session = members[at].session
+            if not session.is_full and (members[at].qos or session.conn is not None):
                 return at
-        return start
+        return None
 
     def view(self, now: float, limit: int) -> dict[str, Any]:
         """The group as an operator sees it; times in milliseconds. Of many members those with the most to do."""

@@ -102,11 +102,14 @@ class SysTopics:
             "tide/publish/held": counters.publish_held,
             "tide/publish/refused": counters.publish_refused,
             "tide/publish/denied": counters.publish_denied,
+            "tide/messages/discarded": counters.discarded,
             "tide/messages/expired": counters.expired,
             "tide/messages/too_large": counters.too_large,
             "tide/connects/refused": counters.connects_refused,
             "tide/protocol/errors": counters.protocol_errors,
         }
+        if core.policy_version:
+            values["tide/policy/version"] = core.policy_version
         if sessions <= MAX_SUMMED:
             values["broker/messages/inflight"] = sum(len(s.inflight) for s in core.sessions.values())
         values.update(self._load_averages(now))

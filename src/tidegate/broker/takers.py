@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 class Takers:
     """For the messages of one session, in one turn: who could take them is looked up once for many messages."""
 
-    __slots__ = ("_connected", "_parts", "_session")
+    __slots__ = ("_connected", "_is_over", "_parts", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, is_over: bool) -> None:
         self._session = session
+        self._is_over = is_over  # the session: what nobody takes is discarded
         self._parts: dict[tuple[SharedGroup, bool], SharedGroup | None] = {}
         self._connected: dict[tuple[SharedGroup, bool], bool] = {}
 
@@ -31,7 +32,7 @@ class Takers:
         if part is None:
             return None
         chosen = part.choose(message.topic, message.publisher, self._session.core.now(), qos)
-        if chosen is not None and chosen.session.is_ready:
+        if chosen is not None and self._has_room(chosen.session):
             return chosen
         self._parts.clear()  # somebody became full meanwhile
         part = self._part(group, is_stored)
@@ -44,10 +45,7 @@ class Takers:
             return False
         key = (group, is_stored)
         if key not in self._connected:
-            self._connected[key] = any(
-                member.session.conn is not None and self._is_fit(member, is_stored)
-                for member in group.members
-            )
+            self._connected[key] = any(m.session.conn is not None for m in self._fit(group, is_stored))
         return self._connected[key]
 
     def _group(self, message: Message, tag: Tag) -> SharedGroup | None:
@@ -61,14 +59,25 @@ class Takers:
     def _part(self, group: SharedGroup, is_stored: bool) -> SharedGroup | None:
         key = (group, is_stored)
         if key not in self._parts:
-            ready = [m for m in group.members if m.session.is_ready and self._is_fit(m, is_stored)]
+            fit = self._fit(group, is_stored)
+            if self._is_over and all(m.session.conn is None for m in fit):
+                ready = [m for m in fit if m.qos and not m.session.is_full]  # it waits for them to come back
+            else:
+                ready = [m for m in fit if m.session.is_ready]
             is_all = len(ready) == len(group.members)
             self._parts[key] = (group if is_all else group.restricted(ready)) if ready else None
         return self._parts[key]
 
-    def _is_fit(self, member: Subscription, is_stored: bool) -> bool:
-        """What is on disk goes only to members that keep it on disk as well, so that a kill loses nothing."""
-        other = member.session
-        return other is not self._session and (
-            not is_stored or (other.durable is not None and member.qos > 0)
-        )
+    def _fit(self, group: SharedGroup, is_stored: bool) -> list[Subscription]:
+        """What is on disk goes only to members that keep it on disk as well, so that a kill loses nothing.
+
+        If there is no such member and the session is over, anybody is better than nobody.
+        """
+        others = [m for m in group.members if m.session is not self._session]
+        if not is_stored:
+            return others
+        keepers = [m for m in others if m.session.durable is not None and m.qos > 0]
+        return keepers or (others if self._is_over else [])
+
+    def _has_room(self, session: Session) -> bool:
+        return session.is_ready or (self._is_over and session.conn is None and not session.is_full)

@@ -25,9 +25,9 @@ _MESSAGES_A_TURN: Final = 20
 class CallbackRunner:
     """A message is acknowledged when its callback is done; with manual acknowledgement by the callback itself.
 
-    A callback that raises has its message refused (0x83, Implementation specific error; MQTT 3.1.1 has no way to say
-    so): what fails once would fail again, and a missing acknowledgement holds back all behind it. The error is logged
-    and counted.
+    A callback that raises has its message refused unless it had acknowledged it (0x83, Implementation specific error;
+    MQTT 3.1.1 has no way to say so): what fails once would fail again, and a missing acknowledgement holds back all
+    behind it. The error is logged and counted.
     """
 
     def __init__(self, callback: Callback, inbox: Inbox, reports: LoadReports, *, manual_ack: bool) -> None:
@@ -59,14 +59,23 @@ class CallbackRunner:
             result = self._callback(message)
             if inspect.isawaitable(result):
                 await result
-        except Exception:  # the application's fault must not end the client
+        except (Exception, asyncio.CancelledError) as error:
+            # The application's fault must not end the client.
+            if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+                raise
             self.errors += 1
             reason_code = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
             log.exception("a callback failed", extra={"topic": message.topic})
         if reports is not None:
             reports.on_ended(self)
-        if not self._manual_ack:
+        if reason_code or not self._manual_ack:
             message.ack(reason_code)
+
+
+def _is_being_cancelled() -> bool:
+    """Whether somebody ends this task; else the callback met something else that was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class Callbacks:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 from tidegate.client.callbacks import Callback
 from tidegate.client.connection import Connection, State
-from tidegate.client.deadlines import took_too_long
+from tidegate.client.deadlines import no_response, not_acknowledged, took_too_long
 from tidegate.client.errors import (
     ClientError,
     ConnectionLost,
@@ -28,22 +28,27 @@ from tidegate.client.errors import (
     OperationTimeout,
     SubscribeRefused,
 )
-from tidegate.client.fields import MessageFields, message_properties
+from tidegate.client.fields import MessageFields, Payload
 from tidegate.client.inbox import Inbox, Messages
 from tidegate.client.limits import ServerLimits
 from tidegate.client.message import Message
 from tidegate.client.options import ClientOptions
 from tidegate.client.publishing import SENT, Acknowledgement, Outgoing
-from tidegate.client.subscribing import Request, TopicFilter, subscribe_packet, subscription_list
+from tidegate.client.sending import Sender
+from tidegate.client.subscribing import (
+    Request,
+    TopicFilter,
+    check_filters,
+    subscribe_packet,
+    subscription_list,
+)
+from tidegate.flow.load_report import LoadReport
 from tidegate.mqtt.codes import ReasonCode
-from tidegate.mqtt.errors import Blame
-from tidegate.mqtt.packets import Connack, Disconnect, Publish, Subscription, Unsubscribe
+from tidegate.mqtt.packets import Connack, Disconnect, Subscription, Unsubscribe
 from tidegate.mqtt.properties import Properties, Property
-from tidegate.mqtt.topics import validate_topic_filter
 from tidegate.net.addresses import Endpoint, parse_address
 
 T = TypeVar("T")
-Payload: TypeAlias = bytes | bytearray | memoryview | str
 UserProperties: TypeAlias = tuple[tuple[str, str], ...]
 
 _DEFAULT: Any = object()
@@ -64,6 +69,7 @@ class Client:
         self.endpoint = parse_address(address) if isinstance(address, str) else address
         self.options = replace(options or ClientOptions(), **changes)
         self._connection = Connection(self.endpoint, self.options)
+        self._sender = Sender(self._connection)
         self._subscribing_to_responses = asyncio.Lock()
         self.messages = Messages(self._connection.routes.common, self._connection.reports)
         """What arrives, as an asynchronous iterator. It ends when this side disconnects, and raises
@@ -148,25 +154,25 @@ class Client:
         message of QoS 1 or 2 is on disk; `flush` waits for the server. Raises `PublishRefused` for a reason code of
         0x80 or above, `NotSupported`, `OperationTimeout`, `OutboxFull`, and what ended the connection.
         """
-        packet = self._publish_packet(topic, payload, qos, retain, fields)
+        seconds = self._seconds(timeout)
+        packet = self._sender.packet(topic, payload, qos, retain, fields)
         connection = self._connection
         if qos == 0 or connection.outbox is not None or not connection.room.is_free:
             if qos == 0 and not connection.must_wait:
                 connection.session.publisher.publish_qos0(packet)
                 if not connection.must_wait:
                     return SENT
-                await self._within(timeout, connection.wait_writable(), "to take what was sent")
+                await _within(seconds, connection.wait_writable(), "to take what was sent")
                 return SENT
-            return await self._within(
-                timeout, self._publish(packet), f"to acknowledge a message to {topic!r}"
+            return await _within(
+                seconds, self._sender.publish(packet), f"to acknowledge a message to {topic!r}"
             )
         # The common case without the tasks and timers of the others.
         waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
         connection.session.publisher.publish(Outgoing(packet, waiter))
         connection.expect_answer()
-        seconds = self.options.operation_timeout if timeout is _DEFAULT else timeout
         if seconds is not None:
-            connection.deadlines.add(waiter, seconds, "to acknowledge a message to {!r}", topic)
+            connection.deadlines.add(waiter, seconds, not_acknowledged, topic)
         return await waiter
 
     def publish_nowait(
@@ -183,7 +189,7 @@ class Client:
         Raises `ClientError` when the message would only pile up: at QoS 0 if the network does not keep up,
         else if `send_queue_size`, or the outbox, is full.
         """
-        packet = self._publish_packet(topic, payload, qos, retain, fields)
+        packet = self._sender.packet(topic, payload, qos, retain, fields)
         connection = self._connection
         if qos and connection.outbox is not None:
             if not connection.outbox.make_room():
@@ -202,7 +208,8 @@ class Client:
 
     async def flush(self, timeout: float | None = _DEFAULT) -> None:
         """Wait until the server has acknowledged everything that was published at QoS 1 and 2."""
-        await self._within(timeout, self._connection.wait_acknowledged(), "to acknowledge what was published")
+        seconds = self._seconds(timeout)
+        await _within(seconds, self._connection.wait_acknowledged(), "to acknowledge what was published")
 
     async def subscribe(
         self,
@@ -224,9 +231,15 @@ class Client:
         the same.
         """
         subscriptions = subscription_list(topics, qos, no_local, retain_as_published, retain_handling)
-        self._connection.check()
+        seconds = self._seconds(timeout)
+        self._check_subscribe(subscriptions, identifier)
+        if callback is not None and not callable(callback):
+            raise ClientError(
+                f"a callback is a function of one message, not {callback!r}",
+                hint="pass the function, uncalled",
+            )
         inbox = None if callback is None else self._connection.callbacks.start(callback)
-        return await self._subscribe(subscriptions, inbox, identifier, user_properties, timeout)
+        return await self._subscribe(subscriptions, inbox, identifier, user_properties, seconds)
 
     @asynccontextmanager
     async def subscribed(
@@ -246,17 +259,18 @@ class Client:
         """
         subscriptions = subscription_list(topics, qos, no_local, retain_as_published, retain_handling)
         connection = self._connection
-        connection.check()
+        seconds = self._seconds(timeout)
+        self._check_subscribe(subscriptions, identifier)
         inbox = connection.new_inbox()
         try:
-            await self._subscribe(subscriptions, inbox, identifier, user_properties, timeout)
+            await self._subscribe(subscriptions, inbox, identifier, user_properties, seconds)
             yield Messages(inbox, connection.reports)
         finally:
             names = [each.topic_filter for each in subscriptions]
             granted = [name for name in names if name in self.subscriptions]
             try:
                 if granted and self.is_connected:
-                    await self.unsubscribe(*granted, timeout=timeout)
+                    await self.unsubscribe(*granted, timeout=seconds)
                 elif granted and connection.state is State.RECONNECTING:
                     connection.session.requests.unsubscribe_later(granted)
             except (ConnectionLost, NotConnected):
@@ -276,13 +290,15 @@ class Client:
         timeout: float | None = _DEFAULT,
     ) -> list[int]:
         """End subscriptions; gives a reason code each, 0x11 where there was none (MQTT 5)."""
+        seconds = self._seconds(timeout)
         self._connection.check()
+        check_filters(topic_filters)
         properties: Properties = {Property.USER_PROPERTY: list(user_properties)} if user_properties else {}
         packet = Unsubscribe(packet_identifier=0, topic_filters=list(topic_filters), properties=properties)
         waiter: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._connection.session.requests.send(Request(packet, waiter))
         self._connection.expect_answer()
-        codes = await self._within(timeout, waiter, "to answer UNSUBSCRIBE")
+        codes = await _within(seconds, waiter, "to answer UNSUBSCRIBE")
         for topic_filter in topic_filters:
             self._connection.routes.remove(topic_filter)
         return codes
@@ -303,10 +319,22 @@ class Client:
         """
         if self.options.protocol_version < 5:
             raise NotSupported("MQTT 3.1.1 has no request and response", hint="use protocol version 5")
-        seconds = self.options.operation_timeout if timeout is _DEFAULT else timeout
+        connection = self._connection
+        connection.check()
+        seconds = self._seconds(timeout)
+        response: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        response.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for or not
         if seconds is not None:
             fields.setdefault("message_expiry_interval", max(1, math.ceil(seconds)))
-        return await self._within(seconds, self._request(topic, payload, qos, fields), "to bring a response")
+            connection.deadlines.add(response, seconds, no_response, topic)
+        correlation = connection.calls.open(response)
+        try:
+            request = self._send_request(topic, payload, qos, fields, correlation)
+            await _within(seconds, request, f"to take a request to {topic!r}")
+            return await response
+        finally:
+            connection.calls.close(correlation)
+            response.cancel()
 
     async def respond(
         self,
@@ -326,52 +354,33 @@ class Client:
             fields["correlation_data"] = request.correlation_data
         return await self.publish(request.response_topic, payload, qos=qos, timeout=timeout, **fields)
 
+    def ack_many(self, messages: Iterable[Message]) -> None:
+        """`message.ack()` for each, the acknowledgements in one piece; see `Messages.get_many`."""
+        receipts = [message.receipt for message in messages]
+        self._connection.session.receiver.acknowledge_many(each for each in receipts if each is not None)
+
+    def report_load(
+        self, *, queue_length: int, processing_time: float, count: int | None = None
+    ) -> bool:
+        """Tell the server our load as the application sees it: messages that wait, and seconds one takes on average.
+
+        `count` is how many messages that average is over. Use it with `reports=ReportOptions(manual=True)`. False if
+        there is no connection, or the server takes no reports.
+        """
+        return self._connection.reports.report(
+            LoadReport(queue_length=queue_length, processing_time=processing_time, count=count)
+        )
+
     def statistics(self) -> dict[str, int | str]:
         """Counters since the client was made, and what waits now."""
         return self._connection.statistics()
 
-    def _publish_packet(
-        self, topic: str, payload: Payload, qos: int, retain: bool, fields: MessageFields
-    ) -> Publish:
-        connection = self._connection
-        if connection.state is not State.OPEN:
-            connection.check()
-        connection.session.wire.check_topic(topic)
-        if qos or retain:
-            self.limits.check_publish(qos, retain=retain)
-        return Publish(
-            topic=topic,
-            payload=payload.encode() if isinstance(payload, str) else bytes(payload),
-            qos=qos,
-            retain=retain,
-            properties=message_properties(fields) if fields else {},
-        )
-
-    async def _publish(self, packet: Publish) -> Acknowledgement:
-        """As `publish`, where something has to be waited for before the message can be sent."""
-        connection = self._connection
-        if packet.qos and connection.outbox is not None:
-            if not connection.outbox.make_room():
-                await connection.outbox.room.wait()
-                connection.check()
-            return await connection.outbox.put(packet)
-        return await self._publish_now(packet)
-
-    async def _publish_now(self, packet: Publish) -> Acknowledgement:
-        connection = self._connection
-        if packet.qos == 0:
-            if connection.must_wait:
-                await connection.wait_writable()
-            connection.session.publisher.publish_qos0(packet)
-            if connection.must_wait:
-                await connection.wait_writable()
-            return SENT
-        await connection.room.wait()
-        connection.check()
-        waiter: asyncio.Future[Acknowledgement] = asyncio.get_running_loop().create_future()
-        connection.session.publisher.publish(Outgoing(packet, waiter))
-        connection.expect_answer()
-        return await waiter
+    def _check_subscribe(self, subscriptions: list[Subscription], identifier: int | None) -> None:
+        """Before anything is begun that would have to be undone."""
+        self._connection.check()
+        check_filters([subscription.topic_filter for subscription in subscriptions])
+        for subscription in subscriptions:
+            self.limits.check_subscribe(subscription, identifier)
 
     async def _subscribe(
         self,
@@ -379,12 +388,9 @@ class Client:
         inbox: Inbox | None,
         identifier: int | None,
         user_properties: UserProperties,
-        timeout: float | None,
+        seconds: float | None,
     ) -> list[int]:
         connection = self._connection
-        for subscription in subscriptions:
-            validate_topic_filter(subscription.topic_filter, blame=Blame.LOCAL)
-            self.limits.check_subscribe(subscription, identifier)
         names = [subscription.topic_filter for subscription in subscriptions]
         if inbox is not None:
             connection.routes.add(names, inbox)  # Retained messages may come before the SUBACK.
@@ -396,7 +402,7 @@ class Client:
             packet = subscribe_packet(subscriptions, identifier, user_properties)
             connection.session.requests.send(Request(packet, waiter))
             connection.expect_answer()
-            return await self._within(timeout, waiter, "to answer SUBSCRIBE")
+            return await _within(seconds, waiter, "to answer SUBSCRIBE")
         except SubscribeRefused as error:
             for name, code in zip(error.topic_filters, error.reason_codes, strict=True):
                 if code >= 0x80:
@@ -407,38 +413,49 @@ class Client:
                 connection.routes.remove(name)
             raise
 
-    async def _request(self, topic: str, payload: Payload, qos: int, fields: MessageFields) -> Message:
+    async def _send_request(
+        self, topic: str, payload: Payload, qos: int, fields: MessageFields, correlation: bytes
+    ) -> None:
         calls = self._connection.calls
         async with self._subscribing_to_responses:
             if not calls.topic:
-                self._connection.check()
-                prefix = self.limits.response_information or self.options.response_topic_prefix
-                response_topic = calls.new_topic(prefix, self.client_id)
-                await self.subscribe(response_topic, qos=1, timeout=None)
-                calls.topic = response_topic
-        waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        correlation = calls.open(waiter)
+                calls.topic = await self._subscribe_to_responses()
         fields["response_topic"], fields["correlation_data"] = calls.topic, correlation
-        try:
-            packet = self._publish_packet(topic, payload, qos, False, fields)
-            # Not into the outbox: nobody will wait for the response in a later process. QoS 2 has to, for there its
-            # packet identifiers must be known to a later process.
-            is_kept = qos == 2 and self._connection.outbox is not None
-            acknowledgement = await (self._publish(packet) if is_kept else self._publish_now(packet))
-            if acknowledgement.reason_code == ReasonCode.NO_MATCHING_SUBSCRIBERS:
-                raise NoResponder(f"nobody is subscribed to {topic!r}", hint="start the one who answers")
-            return await waiter
-        finally:
-            calls.close(correlation)
+        packet = self._sender.packet(topic, payload, qos, False, fields)
+        # Not into the outbox: nobody will wait for the response in a later process. QoS 2 has to, for there its
+        # packet identifiers must be known to a later process.
+        is_kept = qos == 2 and self._connection.outbox is not None
+        acknowledgement = await (
+            self._sender.publish(packet) if is_kept else self._sender.publish_now(packet)
+        )
+        if acknowledgement.reason_code == ReasonCode.NO_MATCHING_SUBSCRIBERS:
+            raise NoResponder(f"nobody is subscribed to {topic!r}", hint="start the one who answers")
 
-    async def _within(self, timeout: float | None, work: Awaitable[T], what: str) -> T:
-        seconds = self.options.operation_timeout if timeout is _DEFAULT else timeout
-        if seconds is None:
-            return await work
+    async def _subscribe_to_responses(self) -> str:
+        prefix = self.limits.response_information or self.options.response_topic_prefix
+        topic = self._connection.calls.new_topic(prefix, self.client_id)
         try:
-            async with asyncio.timeout(seconds) as deadline:
-                return await work
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            raise took_too_long(seconds, what) from None
+            await self.subscribe(topic, qos=1, timeout=None)
+        except asyncio.CancelledError:
+            # The server may grant it all the same, and the next request takes a topic of its own.
+            self._connection.session.requests.unsubscribe_later([topic])
+            raise
+        return topic
+
+    def _seconds(self, timeout: float | None) -> float | None:
+        seconds = self.options.operation_timeout if timeout is _DEFAULT else timeout
+        if seconds is not None and seconds < 0:
+            raise ClientError(f"timeout is {seconds:g}", hint="give seconds from 0 on, or None for no limit")
+        return seconds
+
+
+async def _within(seconds: float | None, work: Awaitable[T], what: str) -> T:
+    if seconds is None:
+        return await work
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await work
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        raise took_too_long(seconds, what) from None

@@ -7,7 +7,6 @@ exists while the state is RECONNECTING, and one for each callback; `close` await
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from enum import StrEnum
 from pathlib import Path
 from random import Random
@@ -34,6 +33,7 @@ from tidegate.client.redirect import TooManyRedirects, Whereabouts
 from tidegate.client.room import Room
 from tidegate.client.routes import Routes
 from tidegate.client.session import Session
+from tidegate.client.waiters import Waiters
 from tidegate.errors import TidegateError
 from tidegate.mqtt.packets import Connack, Disconnect
 from tidegate.net.addresses import Endpoint
@@ -79,9 +79,9 @@ class Connection:
         self._supervisor: asyncio.Task[None] | None = None
         self.room = Room(options.send_queue_size, lambda: len(self.session.publisher))
         """For QoS 1 and 2 messages that are not acknowledged."""
-        self._connection_waiters: deque[asyncio.Future[None]] = deque()
-        self._acknowledged_waiters: deque[asyncio.Future[None]] = deque()
-        self._end_waiters: deque[asyncio.Future[None]] = deque()
+        self._connection_waiters = Waiters()
+        self._acknowledged_waiters = Waiters()
+        self._end_waiters = Waiters()
 
     async def open(self) -> None:
         """Connect; raises `ConnectRefused`, `DialError`, `ConnectionLost`, or `OutboxError`.
@@ -107,7 +107,7 @@ class Connection:
             if self.outbox is None:
                 raise
             if not options.reconnect or not isinstance(error, TidegateError) or is_final(error):
-                await self.outbox.close()
+                await self._close_outbox()
                 raise
             self._start_reconnecting(at_once=False)
 
@@ -129,9 +129,7 @@ class Connection:
                 if self.session.wire.is_open:
                     return
             else:
-                waiter = asyncio.get_running_loop().create_future()
-                self._connection_waiters.append(waiter)
-                await waiter
+                await self._connection_waiters.wait()
 
     @property
     def must_wait(self) -> bool:
@@ -141,9 +139,7 @@ class Connection:
     async def wait_ended(self) -> None:
         """Wait until there is no connection and will be none; raises what ended it if that was not us."""
         while self.state is not State.CLOSED:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._end_waiters.append(waiter)
-            await waiter
+            await self._end_waiters.wait()
         if self._error is not None:
             raise self._error.with_traceback(None)
 
@@ -153,9 +149,15 @@ class Connection:
             await self._close_link(packet, timeout)
         finally:
             await self.callbacks.close()
-            if self.outbox is not None:
-                outbox, self.outbox = self.outbox, None
-                await outbox.close()
+            await self._close_outbox()
+
+    async def _close_outbox(self) -> None:
+        """What is not acknowledged stays in the file alone: another `open` reads it from there."""
+        outbox, self.outbox = self.outbox, None
+        if outbox is not None:
+            outbox.seal()
+            self.session.publisher.fail(NotConnected("there is no connection"))
+            await outbox.close()
 
     async def _close_link(self, packet: Disconnect, timeout: float) -> None:
         if self._supervisor is not None:
@@ -204,9 +206,7 @@ class Connection:
             await self.outbox.wait_empty()
         while len(self.session.publisher):
             self.check()
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._acknowledged_waiters.append(waiter)
-            await waiter
+            await self._acknowledged_waiters.wait()
         self.check()
 
     def statistics(self) -> dict[str, int | str]:
@@ -353,8 +353,8 @@ class Connection:
         self.routes.close(error)
         self.deadlines.close()
         self._wake_all()
-        _wake(self._end_waiters)
-        _wake(self._acknowledged_waiters)
+        self._end_waiters.wake_all()
+        self._acknowledged_waiters.wake_all()
 
     def _on_open(self, connack: Connack) -> None:
         left_over = sum(inbox.count(lambda message: not message.qos) for inbox in self.routes)
@@ -385,17 +385,10 @@ class Connection:
         self.update_reading()
         self.room.wake()
         if self._acknowledged_waiters and not len(self.session.publisher):
-            _wake(self._acknowledged_waiters)
+            self._acknowledged_waiters.wake_all()
         if self.reports.is_on:
             self.reports.on_changed()
 
     def _wake_all(self) -> None:
         self.room.wake()
-        _wake(self._connection_waiters)
-
-
-def _wake(waiters: deque[asyncio.Future[None]]) -> None:
-    while waiters:
-        waiter = waiters.popleft()
-        if not waiter.done():
-            waiter.set_result(None)
+        self._connection_waiters.wake_all()

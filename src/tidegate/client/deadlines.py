@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegate.client.errors import OperationTimeout
 
@@ -17,11 +18,15 @@ from tidegate.client.errors import OperationTimeout
 _KEEP: Final = 1000
 
 
+Late: TypeAlias = Callable[[float, str], OperationTimeout]
+"""Makes the error of a call that took more than so many seconds, about a topic."""
+
+
 class _Entry(NamedTuple):
     deadline: float
     waiter: asyncio.Future[Any]
-    what: str
-    about: str
+    late: Late
+    topic: str
 
 
 class Deadlines:
@@ -32,8 +37,7 @@ class Deadlines:
         self._timers: dict[float, asyncio.TimerHandle] = {}
         self._tidy_above: dict[float, int] = {}
 
-    def add(self, waiter: asyncio.Future[Any], seconds: float, what: str, about: str = "") -> None:
-        """`what`, with `about` in its brackets, completes the sentence "the server took more than 3 s …"."""
+    def add(self, waiter: asyncio.Future[Any], seconds: float, late: Late, topic: str) -> None:
         queue = self._queues.get(seconds)
         if queue is None:
             queue = self._queues[seconds] = deque()
@@ -41,7 +45,7 @@ class Deadlines:
         while queue and queue[0].waiter.done():
             queue.popleft()
         loop = waiter.get_loop()
-        queue.append(_Entry(loop.time() + seconds, waiter, what, about))
+        queue.append(_Entry(loop.time() + seconds, waiter, late, topic))
         if seconds not in self._timers:
             self._timers[seconds] = loop.call_later(seconds, self._expire, seconds)
         if len(queue) > self._tidy_above[seconds]:
@@ -61,12 +65,23 @@ class Deadlines:
         while queue and (queue[0].waiter.done() or queue[0].deadline <= now):
             entry = queue.popleft()
             if not entry.waiter.done():
-                entry.waiter.set_exception(took_too_long(seconds, entry.what.format(entry.about)))
+                entry.waiter.set_exception(entry.late(seconds, entry.topic))
         if queue:
             self._timers[seconds] = loop.call_at(queue[0].deadline, self._expire, seconds)
         else:
             # Patience may be a different number for each call (what is left until some moment).
             del self._timers[seconds], self._queues[seconds], self._tidy_above[seconds]
+
+
+def not_acknowledged(seconds: float, topic: str) -> OperationTimeout:
+    return took_too_long(seconds, f"to acknowledge a message to {topic!r}")
+
+
+def no_response(seconds: float, topic: str) -> OperationTimeout:
+    return OperationTimeout(
+        f"no response to a request on {topic!r} came within {seconds:g} s",
+        hint="give the one who answers more time, or see whether it runs and answers such requests",
+    )
 
 
 def took_too_long(seconds: float, what: str) -> OperationTimeout:

@@ -1,10 +1,13 @@
-"""The properties of a message as keyword arguments of `publish`, with their types."""
+"""What `publish` is given: a payload in one of several forms, and properties as keyword arguments with their types."""
 
 from __future__ import annotations
 
-from typing import Final, TypedDict
+from typing import Final, TypeAlias, TypedDict
 
+from tidegate.client.errors import ClientError
 from tidegate.mqtt.properties import Properties, Property
+
+Payload: TypeAlias = bytes | bytearray | memoryview | str
 
 
 class MessageFields(TypedDict, total=False):
@@ -28,6 +31,18 @@ _PROPERTY_OF: Final = {
     "correlation_data": Property.CORRELATION_DATA,
     "topic_alias": Property.TOPIC_ALIAS,
 }
+
+
+def payload_bytes(payload: Payload) -> bytes:
+    """The bytes to send; raises `ClientError` for what is no payload, such as a number."""
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise ClientError(
+        f"a payload is text or bytes, not {type(payload).__name__}",
+        hint="use str(value), json.dumps(value) or an encoding of your own",
+    )
 
 
 def message_properties(fields: MessageFields) -> Properties:

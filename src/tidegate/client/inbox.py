@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Protocol
 
 from tidegate.client.message import Message
+from tidegate.client.waiters import Waiters
 
 
 class Meter(Protocol):
@@ -29,7 +30,7 @@ class Inbox:
     def __init__(self, on_taken: Callable[[Message], None]) -> None:
         self._on_taken = on_taken
         self._messages: deque[Message] = deque()
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._takers = Waiters(on_missed=self._pass_on)
         self._is_closed = False
         self._error: Exception | None = None
 
@@ -38,7 +39,7 @@ class Inbox:
 
     def put_nowait(self, message: Message) -> None:
         self._messages.append(message)
-        self._wake_one()
+        self._takers.wake_one()
 
     def get_nowait(self) -> Message | None:
         """The next message, or None if there is none now."""
@@ -47,6 +48,19 @@ class Inbox:
         message = self._messages.popleft()
         self._on_taken(message)
         return message
+
+    async def get_many(self, maximum: int) -> list[Message]:
+        """As `get`, for all that wait, up to `maximum`; at least one."""
+        messages = [await self.get()]
+        waiting = self._messages
+        if len(waiting) < maximum:
+            messages += waiting
+            waiting.clear()
+        else:
+            messages += [waiting.popleft() for _ in range(maximum - 1)]
+        for message in messages[1:]:
+            self._on_taken(message)
+        return messages
 
     async def get(self) -> Message:
         """The next message. When closed and empty: raises the error that ended it, or `StopAsyncIteration`.
@@ -62,15 +76,7 @@ class Inbox:
                 if self._error is not None:
                     raise self._error.with_traceback(None)
                 raise StopAsyncIteration
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                # A message may have been announced to the one who leaves: pass the word on.
-                if waiter.done() and not waiter.cancelled() and self._messages:
-                    self._wake_one()
-                raise
+            await self._takers.wait()
 
     def count(self, is_wanted: Callable[[Message], bool]) -> int:
         return sum(map(is_wanted, self._messages))
@@ -84,15 +90,12 @@ class Inbox:
         if not self._is_closed:
             self._is_closed = True
             self._error = error
-            while self._waiters:
-                self._wake_one()
+            self._takers.wake_all()
 
-    def _wake_one(self) -> None:
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+    def _pass_on(self) -> None:
+        """A message was announced to one who left."""
+        if self._messages:
+            self._takers.wake_one()
 
 
 class Messages:
@@ -111,14 +114,29 @@ class Messages:
     def __aiter__(self) -> Messages:
         return self
 
-    async def __anext__(self) -> Message:
+    def __anext__(self) -> Coroutine[Any, Any, Message]:
+        # No coroutine function: whoever calls `anext` does the work, even if `asyncio.wait_for` awaits it in a
+        # task of its own, as it does before Python 3.12.
         if not self._meter.is_on:
-            return await self._inbox.get()
+            return self._inbox.get()
         taker = asyncio.current_task()
         self._meter.on_ended(taker)
-        message = await self._inbox.get()
-        self._meter.on_taken(message, taker)
-        return message
+        return self._next(taker)
+
+    async def get_many(self, maximum: int = 1000) -> list[Message]:
+        """All that wait, up to `maximum`, and at least one; for those who handle messages by the thousand.
+
+        Raises `StopAsyncIteration` at the end, or what ended the connection. To load reports all but the last are
+        processed at once, unless acknowledgements are manual: measure by yourself and use `Client.report_load`.
+        """
+        if not self._meter.is_on:
+            return await self._inbox.get_many(maximum)
+        taker = asyncio.current_task()
+        self._meter.on_ended(taker)
+        messages = await self._inbox.get_many(maximum)
+        for message in messages:
+            self._meter.on_taken(message, taker)
+        return messages
 
     def get_nowait(self) -> Message | None:
         """The next message, or None if none is here yet."""
@@ -129,4 +147,9 @@ class Messages:
                 self._meter.on_ended(taker)
             else:
                 self._meter.on_taken(message, taker)
+        return message
+
+    async def _next(self, taker: Hashable) -> Message:
+        message = await self._inbox.get()
+        self._meter.on_taken(message, taker)
         return message

@@ -51,8 +51,7 @@ class ServerLimits:
         )
 
     def check_publish(self, qos: int, *, retain: bool) -> None:
-        if qos < 0:
-            raise NotSupported(f"QoS {qos} does not exist", hint="use 0, 1 or 2")
+        _check_qos(qos)
         if qos > self.maximum_qos:
             # [MQTT5-3.2.2-11]
             raise NotSupported(
@@ -64,6 +63,7 @@ class ServerLimits:
 
     def check_subscribe(self, subscription: Subscription, identifier: int | None) -> None:
         topic_filter = subscription.topic_filter
+        _check_qos(subscription.qos)
         if identifier is not None and not self.subscription_identifier_available:
             raise NotSupported(
                 "the server has no subscription identifiers", hint="subscribe without an identifier"
@@ -72,3 +72,8 @@ class ServerLimits:
             raise NotSupported("the server has no shared subscriptions", hint="subscribe without $share")
         if not self.wildcard_subscription_available and ("+" in topic_filter or "#" in topic_filter):
             raise NotSupported("the server has no wildcard subscriptions", hint="name each topic")
+
+
+def _check_qos(qos: int) -> None:
+    if qos not in (0, 1, 2):
+        raise NotSupported(f"QoS {qos} does not exist", hint="use 0, 1 or 2")

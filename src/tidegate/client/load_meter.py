@@ -48,6 +48,7 @@ class ReportOptions:
     - `on_change`: whether changes are reported at all; without, there are only the intervals, as in the thesis.
     - `when_idle`: report every interval, even if nothing was processed in it, as the thesis does.
     - `totals`: tell `count` and `processed` as well; without, there are only the two numbers of the thesis.
+    - `manual`: nothing is measured; the application calls `Client.report_load` when it has something to say.
     """
 
     carrier: Carrier | str = Carrier.AUTO
@@ -58,6 +59,7 @@ class ReportOptions:
     on_change: bool = True
     when_idle: bool = False
     totals: bool = True
+    manual: bool = False
 
     def __post_init__(self) -> None:
         if self.carrier not in list(Carrier):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Hashable
 from typing import Final
@@ -10,9 +11,11 @@ from typing import Final
 from tidegate.client.load_meter import Carrier, LoadMeter, ReportOptions
 from tidegate.client.message import Message, Receipt
 from tidegate.client.session import Session
-from tidegate.flow.load_report import LOAD_PROPERTY, LOAD_TOPIC, NEGOTIATION
+from tidegate.flow.load_report import LOAD_PROPERTY, LOAD_TOPIC, NEGOTIATION, LoadReport
 from tidegate.mqtt.packets import Connack, Publish
 from tidegate.mqtt.properties import Property
+
+log = logging.getLogger(__name__)
 
 _PINGREQ: Final = b"\xc0\0"
 _TAKERS: Final = 100  # with more than this, and twice as many as before, those that ended are looked for
@@ -34,6 +37,7 @@ class LoadReports:
         self._is_connected = False
         self._carried = 0
         self._forget_above = _TAKERS
+        self._has_warned = False
         self.is_on = False
         self.sent = 0
         self.sent_bytes = (
@@ -48,12 +52,23 @@ class LoadReports:
     def on_connected(self, connack: Connack, waiting_qos0: int) -> None:
         """`waiting_qos0` messages of an earlier connection are still in the queue."""
         self._carrier = self._agreed(connack)
-        self.is_on = self._carrier is not Carrier.OFF
+        self._is_connected = self._carrier is not Carrier.OFF
+        self.is_on = self._is_connected and not self._options.manual
+        if (
+            not self._is_connected
+            and self._options.carrier not in (Carrier.AUTO, Carrier.OFF)
+            and not self._has_warned
+        ):
+            self._has_warned = True
+            hint = 'reports="publish" needs nothing of the connection; "auto" says nothing where it cannot report'
+            log.warning(
+                "load reports cannot be sent as asked for",
+                extra={"carrier": self._options.carrier, "hint": hint},
+            )
         receiver = self._session.receiver
         receiver.on_acknowledged = self._on_acknowledged if self.is_on else None
-        receiver.next_report = self._for_puback if self._carrier is Carrier.PUBACK else None
+        receiver.next_report = self._for_puback if self.is_on and self._carrier is Carrier.PUBACK else None
         if self.is_on:
-            self._is_connected = True
             self._carried = waiting_qos0
             self._meter.on_connected(time.monotonic())
             if self._options.when_idle:
@@ -103,12 +118,33 @@ class LoadReports:
         if self._timer is None:
             self._schedule(self._meter.next_look(now))
 
+    def report(self, report: LoadReport) -> bool:
+        """Send what the application measured itself; False if the server does not want to know."""
+        if not self._is_connected:
+            return False
+        self.sent += 1
+        if self._carrier is Carrier.PING:
+            self._session.wire.send_bytes(self._pingreq(report))
+        elif self._carrier is Carrier.PUBLISH:
+            self._publish(report)
+        else:
+            receiver = self._session.receiver
+
+            def once() -> tuple[str, str]:
+                receiver.next_report = self._for_puback if self.is_on else None
+                value = report.encode_value()
+                self.sent_bytes += len(value)
+                return LOAD_PROPERTY, value
+
+            receiver.next_report = once
+        return True
+
     def ping(self) -> bytes:
         """The PINGREQ that keep alive asks for: with a report if these travel so and there was one before."""
         if self._carrier is not Carrier.PING or not self._meter.has_reported:
             return _PINGREQ
         self.sent += 1
-        return self._pingreq(self._queue_length(), time.monotonic())
+        return self._pingreq(self._meter.take_report(self._queue_length(), time.monotonic()))
 
     def _agreed(self, connack: Connack) -> Carrier:
         wanted = Carrier(self._options.carrier)
@@ -123,14 +159,17 @@ class LoadReports:
     def _send(self, queue_length: int, now: float) -> None:
         self.sent += 1
         if self._carrier is Carrier.PING:
-            self._session.wire.send_bytes(self._pingreq(queue_length, now))
+            self._session.wire.send_bytes(self._pingreq(self._meter.take_report(queue_length, now)))
         else:
-            payload = self._meter.take_report(queue_length, now).encode_value().encode()
-            self.sent_bytes += len(payload)
-            self._session.publisher.publish_qos0(Publish(topic=LOAD_TOPIC, payload=payload))
+            self._publish(self._meter.take_report(queue_length, now))
 
-    def _pingreq(self, queue_length: int, now: float) -> bytes:
-        body = self._meter.take_report(queue_length, now).encode_pingreq()
+    def _publish(self, report: LoadReport) -> None:
+        payload = report.encode_value().encode()
+        self.sent_bytes += len(payload)
+        self._session.publisher.publish_qos0(Publish(topic=LOAD_TOPIC, payload=payload))
+
+    def _pingreq(self, report: LoadReport) -> bytes:
+        body = report.encode_pingreq()
         assert len(body) < 0x80  # Four numbers; 127 bytes hold any that fit a report.
         self.sent_bytes += 2 + len(body)
         return bytes((0xC0, len(body))) + body

@@ -11,7 +11,9 @@ from tidegate.mqtt.packets import Puback, Pubrec
 from tidegate.mqtt.properties import Properties, Property
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+# Not keyword-only, as values usually are here: one of each is made for every message, and by position that takes a
+# third of the time (0.5 against 1.6 µs for `Message`).
+@dataclass(slots=True, eq=False)
 class Receipt:
     """What we owe the server for one QoS 1 or 2 message. `answer` is set once, by the acknowledgement.
 
@@ -28,7 +30,7 @@ class Receipt:
 Acknowledge: TypeAlias = Callable[[Receipt, int, Properties], None]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Message:
     """A PUBLISH of the server. `topic` is complete even if it came as a Topic Alias."""
 

@@ -179,4 +179,6 @@ _RANGES = (
     ("send_queue_size", 1, 10_000_000),
     ("outbox_size", 1, 1_000_000_000),
     ("max_redirects", 0, 100),
+    ("connect_timeout", 0, 10_000_000),
+    ("operation_timeout", 0, 10_000_000),
 )

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from pathlib import Path
 
 from tidegate.client.errors import OutboxError, OutboxFull
@@ -25,6 +24,7 @@ from tidegate.client.options import WhenFull
 from tidegate.client.outbox_store import Contents, Done, OutboxStore, Row
 from tidegate.client.publishing import STORED, Acknowledgement, Outgoing, Publisher
 from tidegate.client.room import Room
+from tidegate.client.waiters import Waiters
 from tidegate.mqtt.codes import PacketType
 from tidegate.mqtt.packets import Publish
 from tidegate.mqtt.properties import Property, decode_properties, encode_properties
@@ -78,7 +78,7 @@ class Outbox:
         self.refused = 0
         """Messages the server, or the encoder, did not accept."""
         self.dropped = 0
-        self._empty_waiters: deque[asyncio.Future[None]] = deque()
+        self._empty_waiters = Waiters()
 
     def __len__(self) -> int:
         """Messages accepted and not acknowledged by the server."""
@@ -168,15 +168,13 @@ class Outbox:
     async def wait_empty(self) -> None:
         """Wait until the server has everything."""
         while self._count and not self._is_closed:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._empty_waiters.append(waiter)
-            await waiter
+            await self._empty_waiters.wait()
 
     def seal(self) -> None:
         """From now on what fails does so because the client ends: it stays in the file."""
         self._is_closed = True
         self.room.close()
-        self._wake_empty()
+        self._empty_waiters.wake_all()
 
     async def close(self) -> None:
         """Write what is left to write and close the file."""
@@ -241,13 +239,7 @@ class Outbox:
             self._refill()
         self.room.wake()
         if not self._count:
-            self._wake_empty()
-
-    def _wake_empty(self) -> None:
-        while self._empty_waiters:
-            waiter = self._empty_waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
+            self._empty_waiters.wake_all()
 
     def _hold_release(self, outgoing: Outgoing, send_pubrel: Done) -> None:
         def on_committed(error: OutboxError | None) -> None:

@@ -7,6 +7,7 @@ after a crash repeats a message that QoS 1 may repeat, and for QoS 2 only a PUBR
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sqlite3
 import threading
@@ -98,7 +99,7 @@ class OutboxStore:
         assert done is not None
         try:
             db, contents = self._open(window)
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - somebody waits for an answer, whatever it is
             self._announce([(done, self._explain(error))])
             return
         self._announce([(done, contents)])
@@ -107,7 +108,8 @@ class OutboxStore:
             closed = next((done for kind, _, done in batch if kind == "close"), None)
             self._commit(db, batch)
             if closed is not None:
-                db.close()
+                with contextlib.suppress(sqlite3.Error):  # everything is committed or has been refused
+                    db.close()
                 self._announce([(closed, None)])
                 return
 
@@ -142,9 +144,10 @@ class OutboxStore:
             results: list[tuple[Done, Any]] = [
                 (done, _read(db, *argument) if kind == "read" else None) for kind, argument, done in waiting
             ]
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - as above
             if db.in_transaction:
-                db.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
             explained = self._explain(error)
             results = [(done, explained) for _, _, done in waiting]
         if results:
@@ -158,12 +161,13 @@ class OutboxStore:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute(_SCHEMA)
-            if not db.execute("SELECT count(*) FROM sqlite_sequence").fetchone()[0]:
+            known = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
+            if known is None:
                 # A new file does not begin at 1: packet identifiers follow from the numbers, and the server may
                 # still hold some of this client's from an earlier file.
-                start = SystemRandom().randrange(1, 65_536)
-                db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('outbox', ?)", (start,))
-            (last,) = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
+                known = (SystemRandom().randrange(1, 65_536),)
+                db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('outbox', ?)", known)
+            (last,) = known
             (count,) = db.execute("SELECT count(*) FROM outbox").fetchone()
             return db, Contents(_read(db, 0, window), count, last)
         except BaseException:

@@ -24,6 +24,8 @@ from tidegate.mqtt.reader import PacketReader
 # Gathered bytes that are written without waiting for the end of the turn: a task that publishes without pause
 # must not gather without bound. The same number as the transports' own high-water mark.
 _WRITE_AT_ONCE_BYTES = 65_536
+# Seconds a closing connection has for what was not written yet: a peer that reads no more must not keep us.
+_CLOSE_WITHIN = 2.0
 # Packets one task may send before others get their turn: well under a millisecond of work.
 _PACKETS_A_TURN = 100
 
@@ -91,7 +93,7 @@ class Link(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self.error is None:
-            self.error = _explain_loss(exc)
+            self.error = _explain_loss(exc, hint=self._hint_before_connack())
         if not self.connack.done():
             self.connack.set_exception(self.error)
             self.connack.exception()  # Whoever waited may have left; that is no reason for a warning.
@@ -167,7 +169,7 @@ class Link(asyncio.Protocol):
             self.close(None)
 
     def close(self, error: Exception | None) -> None:
-        """Close after everything was written; `error` is what the others learn."""
+        """Close after everything was written, or soon in any case; `error` is what the others learn."""
         if self._is_closing:
             return
         self.flush()
@@ -176,6 +178,9 @@ class Link(asyncio.Protocol):
         if not self.connack.done() and error is not None:
             self.connack.set_exception(error)
         self.transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(_CLOSE_WITHIN, self.transport.abort)
 
     def abort(self, error: Exception | None) -> None:
         """Close at once, whatever was not written."""
@@ -207,13 +212,20 @@ class Link(asyncio.Protocol):
 
     def _fail_protocol(self, fault: MQTTError) -> None:
         blame = "this client" if fault.blame is Blame.LOCAL else "the server"
-        error = ConnectionLost(f"{blame} broke the protocol: {fault}", hint="report this to its authors")
+        hint = self._hint_before_connack() or "report this to its authors"
+        error = ConnectionLost(f"{blame} broke the protocol: {fault}", hint=hint)
         error.__cause__ = fault
         if self._options.protocol_version == 5 and self._session.wire.is_open:
             code = fault.reason_code
             if code in LEGAL[PacketType.DISCONNECT]:
                 self.write(encode_packet(Disconnect(reason_code=code), 5))
         self.close(error)
+
+    def _hint_before_connack(self) -> str:
+        """One who does not answer CONNECT may expect another protocol, most often TLS."""
+        if self.connack.done() or self.transport.get_extra_info("ssl_object") is not None:
+            return ""
+        return "is this a TLS port? then use mqtts:// or wss://; the server's log may say more"
 
     def _schedule_check(self) -> None:
         when = self._keep_alive.next_check()
@@ -237,9 +249,11 @@ class Link(asyncio.Protocol):
         self._schedule_check()
 
 
-def _explain_loss(cause: Exception | None) -> ConnectionLost:
+def _explain_loss(cause: Exception | None, hint: str) -> ConnectionLost:
     if cause is None:
-        return ConnectionLost("the server closed the connection without a word", hint="its log may say why")
-    error = ConnectionLost(f"the connection broke: {cause}", hint="check the network and the server")
+        return ConnectionLost(
+            "the server closed the connection without a word", hint=hint or "its log may say why"
+        )
+    error = ConnectionLost(f"the connection broke: {cause}", hint=hint or "check the network and the server")
     error.__cause__ = cause
     return error

@@ -9,7 +9,7 @@ disconnected: reading stops while the application's queue is full, which bounds 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidegate.client.aliases import IncomingAliases
 from tidegate.client.message import Message, Receipt
@@ -26,6 +26,7 @@ class Receiver:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self._acknowledge = self.acknowledge  # made once, not for every message
         self._inbound = Inbound()
         self._aliases = IncomingAliases(0)
         self.connection = 0
@@ -81,26 +82,18 @@ class Receiver:
     ) -> Message | None:
         """As `on_publish`, from the fields of a packet whose topic is known."""
         if not qos:
-            return Message(topic=topic, payload=payload, retain=retain, properties=properties)
-        receipt = Receipt(packet_identifier=packet_identifier, qos=qos, connection=self.connection)
+            return Message(topic, payload, 0, retain, False, properties)
+        receipt = Receipt(packet_identifier, qos, self.connection)
         if qos == 1:
             self._inbound.receive_qos1()
         elif not self._inbound.receive(packet_identifier):
             self._wire.send(Pubrec(packet_identifier=packet_identifier))
             return None
-        self._owed[qos].append(receipt)
-        if len(self._owed[1]) + len(self._owed[2]) > self._receive_maximum:
+        owed = self._owed
+        owed[qos].append(receipt)
+        if len(owed[1]) + len(owed[2]) > self._receive_maximum:
             self.over_receive_maximum += 1
-        return Message(
-            topic=topic,
-            payload=payload,
-            qos=qos,
-            retain=retain,
-            dup=dup,
-            properties=properties,
-            receipt=receipt,
-            acknowledge=self.acknowledge,
-        )
+        return Message(topic, payload, qos, retain, dup, properties, receipt, self._acknowledge)
 
     def on_pubrel(self, packet: Pubrel) -> None:
         is_known = self._inbound.release(packet.packet_identifier)
@@ -130,6 +123,30 @@ class Receiver:
         owed = self._owed[receipt.qos]
         while owed and (answer := owed[0].answer) is not None:
             self._send(owed.popleft(), answer)
+
+    def acknowledge_many(self, receipts: Iterable[Receipt]) -> None:
+        """As `acknowledge` for each, with success; PUBACK packets leave as one piece."""
+        if self.on_acknowledged is not None or self.next_report is not None:
+            for receipt in receipts:
+                self.acknowledge(receipt)
+            return
+        connection = self.connection
+        for receipt in receipts:
+            if receipt.connection == connection and receipt.answer is None:
+                if receipt.qos == 1:
+                    receipt.answer = b"\x40\x02" + receipt.packet_identifier.to_bytes(2, "big")
+                else:
+                    self.acknowledge(receipt)
+        owed = self._owed[1]
+        ready: list[bytes] = []
+        while owed and isinstance(answer := owed[0].answer, bytes):
+            owed.popleft()
+            ready.append(answer)
+        self._inbound.unacknowledged -= len(ready)
+        if ready:
+            self._wire.send_bytes(b"".join(ready))
+        while owed and (other := owed[0].answer) is not None:  # a refusal given before, and what waited behind it
+            self._send(owed.popleft(), other)
 
     def _send(self, receipt: Receipt, answer: Puback | Pubrec | bytes) -> None:
         if receipt.qos == 1:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
+
+from tidegate.client.waiters import Waiters
 
 
 class Room:
@@ -18,7 +18,7 @@ class Room:
         self._size = size
         self._used = used
         self._promised = 0
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters = Waiters(on_missed=self._give_back)
 
     @property
     def is_free(self) -> bool:
@@ -28,31 +28,21 @@ class Room:
         """Wait for a place; the caller takes it before it awaits anything else."""
         if self.is_free:
             return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._promised -= 1
-                self.wake()
-            raise
+        await self._waiters.wait()
         self._promised -= 1
 
     def close(self) -> None:
         """Let all go who wait; whoever does has to ask whether there still is anything to wait for."""
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                self._promised += 1
+        while self._waiters.wake_one():
+            self._promised += 1
 
     def wake(self) -> None:
         """Give free places to those who wait longest."""
         free = self._size - self._used() - self._promised
-        while free > 0 and self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                self._promised += 1
-                free -= 1
+        while free > 0 and self._waiters.wake_one():
+            self._promised += 1
+            free -= 1
+
+    def _give_back(self) -> None:
+        self._promised -= 1
+        self.wake()

@@ -57,7 +57,7 @@ class Routes:
 
     def add(self, topic_filters: list[str], inbox: Inbox) -> None:
         """From now on `inbox` gets what these filters match; a filter that had another queue leaves it."""
-        for topic_filter in topic_filters:
+        for topic_filter in dict.fromkeys(topic_filters):
             self.remove(topic_filter)
             self._by_filter[topic_filter] = inbox
         self._changed()

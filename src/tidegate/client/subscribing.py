@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidegate.client.errors import SubscribeRefused, UnsubscribeRefused
+from tidegate.client.errors import ClientError, SubscribeRefused, UnsubscribeRefused
 from tidegate.client.wire import Waiter, Wire
-from tidegate.mqtt.errors import MQTTError, ProtocolError
+from tidegate.mqtt.errors import Blame, MQTTError, ProtocolError
 from tidegate.mqtt.packets import Suback, Subscribe, Subscription, Unsuback, Unsubscribe
 from tidegate.mqtt.properties import Properties, Property
+from tidegate.mqtt.topics import validate_topic_filter
 
 TopicFilter: TypeAlias = str | tuple[str, int] | Subscription
 
@@ -136,6 +137,14 @@ class Requests:
         for identifier, subscriptions in by_identifier.items():
             for start in range(0, len(subscriptions), _FILTERS_A_PACKET):
                 yield subscribe_packet(subscriptions[start : start + _FILTERS_A_PACKET], identifier)
+
+
+def check_filters(topic_filters: Sequence[str]) -> None:
+    """Raises `ClientError` or `TopicFilterInvalid` for filters that no server could take."""
+    if not topic_filters:
+        raise ClientError("no topic filter was given", hint="name at least one, such as plant/#")
+    for topic_filter in topic_filters:
+        validate_topic_filter(topic_filter, blame=Blame.LOCAL)
 
 
 def subscription_list(

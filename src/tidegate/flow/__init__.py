@@ -8,22 +8,22 @@ from tidegate.flow.backoff import AdaptiveBackoff, BackoffPolicy, NoBackoff, Pap
 from tidegate.flow.priority import AgeingPriority, NoPriority, PaperPriority, PriorityPolicy
 from tidegate.flow.shared import (
     EarliestFinish,
-    HashClient,
-    HashTopic,
     LeastInflight,
     RandomMember,
     RoundRobin,
     SharedPolicy,
     Sticky,
     Thesis,
+    hash_client,
+    hash_topic,
 )
 
 SHARED: dict[str, Callable[[], SharedPolicy]] = {
     "round_robin": RoundRobin,
     "random": RandomMember,
     "sticky": Sticky,
-    "hash_client": HashClient,
-    "hash_topic": HashTopic,
+    "hash_client": hash_client,
+    "hash_topic": hash_topic,
     "least_inflight": LeastInflight,
     "thesis": Thesis,
     "earliest_finish": EarliestFinish,

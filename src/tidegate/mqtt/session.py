@@ -239,7 +239,8 @@ class Inbound:
 
     def receive_qos1(self) -> None:
         """A QoS 1 PUBLISH came whose PUBACK is sent later. Raises `ReceiveMaximumExceeded`."""
-        self._check_quota()
+        if self._received or self.unacknowledged >= self.receive_maximum:
+            self._check_quota()
         self.unacknowledged += 1
 
     def puback_sent(self) -> None:

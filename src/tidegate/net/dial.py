@@ -65,7 +65,7 @@ def _dial_error(endpoint: Endpoint, error: OSError) -> DialError:
         return DialError(
             address,
             f"its certificate is not trusted ({error.verify_message})",
-            hint="trust its authority (ca_file) and use a host name the certificate holds",
+            hint="trust its authority (--cafile, or client_context(ca_file=…)) and use a host name it was issued for",
         )
     if isinstance(error, ssl_module.SSLError):
         return DialError(

@@ -20,6 +20,7 @@ from tidegate.settings.model import (
     Settings,
     check_classes,
     check_listeners,
+    check_shared,
     item_type,
 )
 from tidegate.settings.values import Given, convert
@@ -49,6 +50,7 @@ def load_settings(
     settings: Settings = _build(Settings, _gather(path, overrides, environ, options), "")
     check_listeners(settings.listeners)
     check_classes(settings.classes)
+    check_shared(settings.shared)
     return settings
 
 

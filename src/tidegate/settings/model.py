@@ -25,6 +25,11 @@ from tidegate.broker.flow_settings import (
 from tidegate.broker.settings import Features, Limits, setting
 from tidegate.broker.store.settings import StoreSettings
 from tidegate.flow.priority import Classes, InvalidRule
+from tidegate.flow.shared import Ordering
+from tidegate.lake.settings import LakeSettings
+from tidegate.mqtt.errors import Blame, TopicFilterInvalid
+from tidegate.mqtt.topics import validate_topic_filter
+from tidegate.policy.settings import PolicySettings
 from tidegate.settings.errors import SettingsError
 
 
@@ -195,6 +200,8 @@ class Settings:
     )
     store: StoreSettings = field(default_factory=StoreSettings)
     accounts: AccountsSettings = field(default_factory=AccountsSettings)
+    lake: LakeSettings = field(default_factory=LakeSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     log: LogSettings = field(default_factory=LogSettings)
 
@@ -232,6 +239,37 @@ def check_classes(classes: tuple[PriorityClass, ...]) -> None:
         raise SettingsError(
             str(error), key=f"classes.{error.rule - 1}", value=None, hint="see docs/backoff.md, Classes"
         ) from None
+
+
+def check_shared(rules: tuple[SharedRule, ...]) -> None:
+    """Raises SettingsError for a rule that would never do anything."""
+    for index, rule in enumerate(rules):
+        _check_shared_rule(f"shared.{index}", rule)
+
+
+def _check_shared_rule(key: str, rule: SharedRule) -> None:
+    def refuse(name: str, problem: str, hint: str) -> SettingsError:
+        return SettingsError(problem, key=f"{key}.{name}", value=str(getattr(rule, name)), hint=hint)
+
+    if rule.ordering is not Ordering.NONE and rule.policy != "earliest_finish":
+        raise refuse(
+            "ordering",
+            f"the policy {rule.policy} knows no ordering",
+            'leave it out, or use policy = "earliest_finish"',
+        )
+    if any(character in rule.group for character in "/+#"):
+        raise refuse("group", "no group has such a name", "give the NAME alone, of $share/NAME/filter")
+    if rule.topic_filter.startswith("$share/"):
+        raise refuse(
+            "topic_filter",
+            "the filter of a shared subscription begins behind its group",
+            "of $share/NAME/filter give NAME as group and the rest as topic_filter",
+        )
+    if rule.topic_filter:
+        try:
+            validate_topic_filter(rule.topic_filter, blame=Blame.LOCAL)
+        except TopicFilterInvalid as error:
+            raise refuse("topic_filter", str(error), error.hint) from None
 
 
 def check_listeners(listeners: tuple[ListenerSettings, ...]) -> None:

@@ -46,7 +46,7 @@ def test_a_flooder_gets_its_pingresp_in_time_and_what_is_missing_was_counted(
     assert not flooder.is_alive()
     until(lambda: len(flooder.answers()) == len(flooder.pings), 10.0)
     assert max(flooder.answers()) < KEEP_ALIVE
-    assert len(flooder.pings) > 5
+    assert len(flooder.pings) >= 3, "else there was hardly anything to answer"
     assert not flooder.reader.is_ended
 
     def is_settled() -> bool:

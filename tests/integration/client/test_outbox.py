@@ -1,8 +1,10 @@
 """The outbox: what was accepted is sent, whatever happens to connections and processes."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import uvloop
 
 from tests.integration.client.servers import DEADLINE, Peer, cable, free_port, scripted, wait_until
-from tidegate.client import Client, ClientError, Message, NoResponder, OutboxError, OutboxFull
+from tidegate.client import Client, ClientError, ConnectRefused, Message, NoResponder, OutboxError, OutboxFull
 from tidegate.mqtt import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tidegate.testing import BrokerThread
 
@@ -368,5 +370,70 @@ def test_qos_0_does_not_pass_through_the_outbox(tidegate_broker: BrokerThread, t
             async with asyncio.timeout(DEADLINE):
                 assert (await anext(client.messages)).text == "now"
             assert client.statistics()["outbox_messages"] == 0
+
+    uvloop.run(main())
+
+
+def test_a_client_that_connects_again_after_a_refusal_sends_everything_once(tmp_path: Path) -> None:
+    received: list[bytes] = []
+    connections = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal connections
+        connections += 1
+        if connections < 3:
+            await peer.accept(reason_code=0x86)
+            return
+        await peer.accept()
+        while isinstance(packet := await peer.receive(), Publish):
+            received.append(packet.payload)
+            peer.send(Puback(packet_identifier=packet.packet_identifier or 0))
+
+    async def main() -> None:
+        async with asyncio.timeout(DEADLINE), scripted(script) as port:
+            async with device(free_port(), tmp_path / "box") as client:
+                for number in range(3):
+                    await client.publish("t", str(number), qos=1)
+            client = device(port, tmp_path / "box")
+            for _ in range(2):
+                with pytest.raises(ConnectRefused):
+                    await client.connect()
+            await client.connect()
+            await client.publish("t", "3", qos=1)
+            await client.flush()
+            assert received == [b"0", b"1", b"2", b"3"]
+            assert client.statistics()["outbox_messages"] == 0
+            await client.disconnect()
+
+    uvloop.run(main())
+
+
+def test_a_file_that_others_use_too_is_no_obstacle(tidegate_broker: BrokerThread, tmp_path: Path) -> None:
+    file = tmp_path / "application.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, text)")
+        db.execute("INSERT INTO notes (text) VALUES ('ours')")
+        db.commit()
+
+    async def main() -> None:
+        async with asyncio.timeout(DEADLINE), device(tidegate_broker.port, file) as client:
+            await client.publish("t", "x", qos=1)
+            await client.flush()
+
+    uvloop.run(main())
+
+
+def test_whatever_fails_in_the_file_is_told(tidegate_broker: BrokerThread, tmp_path: Path) -> None:
+    file = tmp_path / "box"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("CREATE TABLE outbox (number INTEGER PRIMARY KEY AUTOINCREMENT, colour TEXT)")
+        db.commit()
+
+    async def main() -> None:
+        async with asyncio.timeout(DEADLINE):
+            with pytest.raises(OutboxError):
+                await device(tidegate_broker.port, file).connect()
+            with pytest.raises(OutboxError):  # SQLite refuses this one with a ValueError
+                await Client("127.0.0.1", outbox="a\0b", client_id="device").connect()
 
     uvloop.run(main())

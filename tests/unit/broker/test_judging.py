@@ -179,12 +179,17 @@ def test_what_hold_took_is_delivered_before_the_broker_stops() -> None:
 
 def test_a_message_that_arrives_when_held_ones_are_due_does_not_overtake_them() -> None:
     async def main() -> None:
-        room, peer, listener = await open_paper(Mode.HOLD, rate=50.0)
         count = 2_500  # more than one turn hands on
-        peer.send(*(message(number) for number in range(count)))
-        await room.settle()
+        for _ in range(10):
+            room, peer, listener = await open_paper(Mode.HOLD, rate=50.0)
+            peer.send(*(message(number) for number in range(count)))
+            await room.settle()
+            if len(room.core.late) == count - 1:
+                break
+            await room.close()  # this machine stood still until some of them were due
+        else:
+            pytest.fail("messages are not held")
         conn = room.connection("p")
-        assert len(room.core.late) == count - 1
         while room.core.now() <= conn.session.late_until:
             time.sleep(0.01)  # noqa: ASYNC251 - the loop must not run: the alarm and the message are due together
         peer.send(message(count))

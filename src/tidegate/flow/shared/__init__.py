@@ -4,18 +4,15 @@ from tidegate.flow.shared.base import SharedPolicy
 from tidegate.flow.shared.earliest import EarliestFinish, Ordering
 from tidegate.flow.shared.inflight import LeastInflight
 from tidegate.flow.shared.load import ClientLoad, Member
-from tidegate.flow.shared.reporter import LoadReporter
 from tidegate.flow.shared.service import ServiceTime
-from tidegate.flow.shared.static import HashClient, HashTopic, RandomMember, RoundRobin, Sticky
+from tidegate.flow.shared.static import Hashed, RandomMember, RoundRobin, Sticky, hash_client, hash_topic
 from tidegate.flow.shared.thesis import Thesis
 
 __all__ = [
     "ClientLoad",
     "EarliestFinish",
-    "HashClient",
-    "HashTopic",
+    "Hashed",
     "LeastInflight",
-    "LoadReporter",
     "Member",
     "Ordering",
     "RandomMember",
@@ -24,4 +21,6 @@ __all__ = [
     "SharedPolicy",
     "Sticky",
     "Thesis",
+    "hash_client",
+    "hash_topic",
 ]

@@ -96,6 +96,12 @@ class ClientLoad:
         self._busy_since = now
         self._last_sent = now
 
+    def prime(self, seconds: float) -> None:
+        """How long a message takes it, as was learnt before it came; nothing if it showed that itself already."""
+        if not self.has_sample and seconds > 0.0:
+            self._sample(seconds, 1.0)
+            self.is_known = True
+
     def watch(self, watcher: ref[Watcher], index: int) -> None:
         """Announce corrections to it from now on; those that are gone make room."""
         self.watchers = [entry for entry in self.watchers if entry[0]() is not None]
@@ -145,6 +151,12 @@ class ClientLoad:
         self.free_at = (
             free_at if free_at > arrival else arrival  # noqa: FURB136 - half the price of max()
         ) + self.service
+
+    def owes(self, left: int, now: float) -> None:
+        """So many sent messages are not done; others were taken from it, or will never be sent."""
+        had, self.awaiting = self.awaiting, left
+        if had and not left and self.free_at > now:
+            self._correct(now)
 
     def on_done(self, now: float, count: int = 1, left: int | None = None) -> None:
         """It acknowledged `count` messages. `left`: how many it still has, where the caller knows exactly."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from tidegate.flow.shared.load import Member
@@ -65,31 +66,27 @@ class Sticky:
         return index
 
 
-class HashClient:
-    """All messages of a publisher to one member; few publishers move when members come and go."""
+class Hashed:
+    """All messages of one key to one member; few keys move when members come and go."""
 
-    __slots__ = ("_rings",)
+    __slots__ = ("_key", "_rings")
     is_counting = False
 
-    def __init__(self) -> None:
+    def __init__(self, key: Callable[[bytes, str], bytes]) -> None:
+        self._key = key
         self._rings = Rings()
 
     def choose(
         self, members: tuple[Member, ...], topic: bytes, publisher: str, now: float, random: Random
     ) -> int:
-        return self._rings.find(members).home(publisher.encode())
+        return self._rings.find(members).home(self._key(topic, publisher))
 
 
-class HashTopic:
-    """All messages of a topic to one member; few topics move when members come and go."""
+def hash_client() -> Hashed:
+    """All messages of a publisher to one member."""
+    return Hashed(lambda _topic, publisher: publisher.encode())
 
-    __slots__ = ("_rings",)
-    is_counting = False
 
-    def __init__(self) -> None:
-        self._rings = Rings()
-
-    def choose(
-        self, members: tuple[Member, ...], topic: bytes, publisher: str, now: float, random: Random
-    ) -> int:
-        return self._rings.find(members).home(topic)
+def hash_topic() -> Hashed:
+    """All messages of a topic to one member."""
+    return Hashed(lambda topic, _publisher: topic)

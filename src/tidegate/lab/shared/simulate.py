@@ -1,7 +1,7 @@
 """A group of a shared subscription on the virtual clock: one publisher, a broker that chooses, members that work.
 
 Members take one message at a time, in order. They tell the broker of their load in one of the ways of `Signal`; the
-policy and what it knows are the objects that serve in the broker.
+policy and what it knows are the objects that serve in the broker, and when to tell what is decided by the client's own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from enum import StrEnum
 from math import inf
 from random import Random
 
-from tidegate.flow.shared import ClientLoad, EarliestFinish, LoadReporter, Member, SharedPolicy, Thesis
+from tidegate.client.load_meter import LoadMeter, ReportOptions
+from tidegate.flow.shared import ClientLoad, EarliestFinish, Member, SharedPolicy, Thesis
 from tidegate.flow.shared.earliest import wait_of
 from tidegate.sim import Server, Simulation, Timer
 
@@ -28,6 +29,21 @@ class Signal(StrEnum):
     TOTALS = "totals"  # the same with our counters
     EVENTS = "events"  # and at once when the broker's prediction is off
     ACKNOWLEDGED = "acknowledged"  # QoS 1, acknowledged after processing, no reports
+
+
+def report_options(signal: Signal, interval: float) -> ReportOptions:
+    """What our client is told."""
+    if signal in (Signal.NOTHING, Signal.ACKNOWLEDGED):
+        return ReportOptions(carrier="off")
+    is_fixed = signal is not Signal.EVENTS
+    return ReportOptions(
+        carrier="ping",
+        interval=interval,
+        min_interval=min(0.1, interval),
+        on_change=not is_fixed,
+        when_idle=is_fixed,
+        totals=signal is not Signal.THESIS,
+    )
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -87,7 +103,7 @@ class _Client:
     """A member's end: works, and reports or acknowledges."""
 
     __slots__ = (
-        "delay", "load", "member", "outcome", "phase", "reporter", "server", "signal", "sim", "timer", "worker"
+        "interval", "load", "member", "meter", "outcome", "server", "signal", "sim", "timer", "worker"
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +119,7 @@ class _Client:
         self.sim = sim
         self.worker = worker
         self.signal = signal
+        self.interval = interval
         self.outcome = outcome
         self.load = ClientLoad(sim.now)
         self.member = Member(f"subscriber-{number}", self.load, sim.now)
@@ -112,15 +129,13 @@ class _Client:
             sim, service=lambda _: worker.service(sim.now), done=self._on_done, started=self._on_started
         )
         self.timer: Timer | None = None
-        self.reporter = LoadReporter(
-            sim.now - phase,  # its pings began before the experiment did
-            interval=interval,
-            drift=1.0 if signal is Signal.EVENTS else inf,
-            has_totals=signal is not Signal.THESIS,
-        )
+        self.meter = LoadMeter(report_options(signal, interval))
+        began = sim.now - phase  # its pings began before the experiment did
+        self.meter.on_connected(began)
         if signal in (Signal.THESIS, Signal.TOTALS, Signal.EVENTS):
             self.load.is_known = True  # negotiated when it connected
-            self._plan()
+        if signal in (Signal.THESIS, Signal.TOTALS):
+            sim.at(began + interval, self._tick)
 
     def send(self, delivery: Delivery) -> None:
         is_acknowledged = self.signal is Signal.ACKNOWLEDGED
@@ -133,26 +148,33 @@ class _Client:
     def _on_done(self, delivery: Delivery) -> None:
         sim = self.sim
         delivery.t_done = sim.now
-        self.reporter.on_processed(sim.now - delivery.t_dequeued)
+        self.meter.on_done(sim.now - delivery.t_dequeued)
         if self.signal is Signal.ACKNOWLEDGED:
             sim.after(self.worker.delay, lambda: self.load.on_done(sim.now))
             self.outcome.control_bytes += PUBACK
         elif self.signal is Signal.EVENTS:
-            self._plan()
+            if self.timer is not None:
+                self.timer.cancel()
+            self.timer = sim.after(0.0, self._look)  # when the next message was taken
 
-    def _plan(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        self.timer = self.sim.at(max(self.reporter.due(), self.sim.now), self._report)
+    def _tick(self) -> None:
+        self._report()
+        self.sim.after(self.interval, self._tick)
+
+    def _look(self) -> None:
+        """Report if that is due, else look again before long, as the client does."""
+        self.timer = None
+        if self.meter.is_due(len(self.server), self.sim.now):
+            self._report()
+        if self.meter.has_news or len(self.server):
+            self.timer = self.sim.after(self.meter.next_look(self.sim.now), self._look)
 
     def _report(self) -> None:
-        report = self.reporter.report(self.sim.now, len(self.server))
+        report = self.meter.take_report(len(self.server), self.sim.now)
         if self.sim.now <= self.outcome.end:
             self.outcome.reports += 1
             self.outcome.control_bytes += PACKET_OVERHEAD + len(report.encode_pingreq())
         self.sim.after(self.worker.delay, lambda: self.load.on_report(self.sim.now, report))
-        self.timer = None
-        self._plan()
 
 
 class Group:

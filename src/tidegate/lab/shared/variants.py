@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.client.load_meter import ReportOptions
 from tidegate.lab.shared.scenarios import Scenario
-from tidegate.lab.shared.simulate import Signal
+from tidegate.lab.shared.simulate import Signal, report_options
 
 
 class Kind(StrEnum):
@@ -42,18 +42,7 @@ class Variant:
 
     def reports(self, interval: float) -> ReportOptions:
         """What our client is told; see `Signal`."""
-        if self.signal in (Signal.NOTHING, Signal.ACKNOWLEDGED):
-            return ReportOptions(carrier="off")
-        if self.signal is Signal.EVENTS:
-            return ReportOptions(carrier="ping", interval=interval, min_interval=min(0.1, interval))
-        return ReportOptions(
-            carrier="ping",
-            interval=interval,
-            min_interval=min(0.1, interval),
-            on_change=False,
-            when_idle=True,
-            totals=self.signal is Signal.TOTALS,
-        )
+        return report_options(self.signal, interval)
 
 
 RANDOM = Variant(name="random", policy="random")

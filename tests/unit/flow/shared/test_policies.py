@@ -12,8 +12,6 @@ from tidegate.flow.load_report import LoadReport
 from tidegate.flow.shared import (
     ClientLoad,
     EarliestFinish,
-    HashClient,
-    HashTopic,
     LeastInflight,
     Member,
     Ordering,
@@ -21,6 +19,8 @@ from tidegate.flow.shared import (
     RoundRobin,
     Sticky,
     Thesis,
+    hash_client,
+    hash_topic,
 )
 from tidegate.flow.shared.timetable import Timetable
 
@@ -99,7 +99,7 @@ def test_sticky_stays_with_its_member_until_that_leaves() -> None:
 
 def test_hashing_by_publisher_and_topic_is_constant_and_moves_few_keys_when_a_member_leaves() -> None:
     members = group(10)
-    for policy, arguments in ((HashClient(), "publisher"), (HashTopic(), "topic")):
+    for policy, arguments in ((hash_client(), "publisher"), (hash_topic(), "topic")):
 
         def owner(among: tuple[Member, ...], key: str, policy=policy, arguments=arguments) -> str:
             given = {"publisher": key} if arguments == "publisher" else {"topic": key.encode()}

@@ -1,0 +1,1 @@
+"""PySpark jobs from the lake to the policy. The only room, with `spark/`, that imports pyspark."""

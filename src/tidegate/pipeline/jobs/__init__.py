@@ -1,0 +1,1 @@
+"""Jobs: each is a module with `main(spark, settings)`, which reads tables, writes tables, and can be repeated."""

@@ -1,0 +1,1 @@
+"""The broker's decisions computed again from what was recorded, by the same `flow/` objects. Imports no pyspark."""

@@ -1,0 +1,1 @@
+"""One HTML page with interactive plots, self-contained, and a Markdown summary of a run."""

@@ -1,0 +1,1 @@
+"""Pure functions from data frames to data frames."""
