@@ -3,7 +3,7 @@
 
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
-JOBS   ?= 2
+JOBS   ?= 3
 ARGS   ?=
 
 READY    := $(VENV)/.ready

@@ -235,7 +235,7 @@ RPC: Final = _table(
     Column("t_gw", _T, "the gateway answered"),
     Column("t_bck", _T, "a return router took the answer"),
     Column("t_reply", _T, "the caller has it"),
-    Column("outcome", _S, "ack, nack, timeout or misrouted", True),
+    Column("outcome", _S, "ack, nack, timeout, refused or expired; misrouted of the baseline", True),
     Column("attempt", _I32, "1 for the first", True),
     key=("request_id", "attempt"),
 )

@@ -95,6 +95,17 @@ def test_after_a_restart_a_queue_on_disk_goes_to_members_that_are_there(tmp_path
             assert take(second, COUNT) == sent
 
 
+def test_what_comes_after_a_restart_for_a_member_that_does_not_goes_to_one_that_does(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", *SMALL) as broker:
+        leave(broker.port, "first")
+        leave(broker.port, "second")
+        broker.restart()
+        sent = publish(broker.port, 10)  # some of them to the first, who may be about to come back
+        with RawClient(broker.port, timeout=20) as second:
+            second.connect("second", clean_start=False, properties=STAYS)
+            assert sorted(take(second, 10)) == sorted(sent)
+
+
 def test_members_that_were_connected_get_their_own_queue_after_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", *SMALL) as broker:
         with RawClient(broker.port) as first, RawClient(broker.port) as second:

@@ -48,7 +48,8 @@ def test_options_in_the_readme_exist(command: str, tmp_path: Path) -> None:
     assert words[1] in COMMANDS
     help_text = run(f"tidegate {words[1]} --help", tmp_path).stdout
     if "COMMAND [ARGS]" in help_text:
-        help_text = run(f"tidegate {words[1]} {words[2]} --help", tmp_path).stdout
+        name = next(word for word in words[2:] if re.search(rf"^  {re.escape(word)}  ", help_text, re.MULTILINE))
+        help_text += run(f"tidegate {words[1]} {name} --help", tmp_path).stdout
     for option in (word for word in words if word.startswith("--")):
         assert option in help_text
 

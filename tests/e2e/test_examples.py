@@ -27,6 +27,7 @@ TESTED = {
     "client_worker.py",
     "embed_broker.py",
     "paho_client.py",
+    "rpc_prices.py",
     "spark_mqtt.py",
     "test_with_fixture.py",
 }
@@ -50,6 +51,13 @@ def test_the_embedded_broker_refuses_strangers_and_keeps_its_guest_book() -> Non
         "guests/anna here",
         "guests/bert here",
         "guests/bert gone",
+    ]
+
+
+def test_a_price_is_changed_once_though_its_task_ran_twice() -> None:
+    assert run(EXAMPLES / "rpc_prices.py").splitlines() == [
+        "5 labels show 1.99 after 2 attempts",
+        "price changes at labels: 5",
     ]
 
 

@@ -5,8 +5,6 @@ import pytest
 from tests.lab.conftest import Run
 from tidegate.lab.experiment import Part
 
-pytestmark = pytest.mark.serial
-
 
 def test_e11_brokers_over_sockets_save_what_the_simulator_says(quick: Run) -> None:
     report, _ = quick("e1.1", Part.REAL)
@@ -35,6 +33,7 @@ def test_e12_back_off_costs_no_memory(quick: Run) -> None:
     assert rows["light", "adaptive"]["cpu_share"]["mean"] < 0.2
 
 
+@pytest.mark.serial
 def test_e13_rare_messages_arrive_while_brokers_are_busy(quick: Run) -> None:
     report, _ = quick("e1.3", Part.REAL)
     for row in report["real"]:

@@ -24,7 +24,7 @@ from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
 from tidegate.broker.flow_settings import BandName, FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
-from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later, has_backlog
+from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Authoriser, Hooks, SessionObserver
 from tidegate.broker.index import SubscriptionIndex
@@ -347,8 +347,8 @@ class Core:
             return
         now = self.now()
         is_taken_over = why is CloseReason.TAKEN_OVER and session.expiry
-        if session.expiry and has_backlog(session) and not is_taken_over:
-            wait = self.features.shared_wait
+        if session.expiry and session.load is not None and not is_taken_over:
+            wait = self.features.shared_wait  # in which it may be given more, if all others are away, too
             if wait:
                 self.alarms.at(now + wait, partial(hand_on_later, session, session.epoch))
             else:

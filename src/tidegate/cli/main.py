@@ -25,6 +25,7 @@ COMMANDS = {
     "pub": "pub",
     "sub": "sub",
     "top": "top",
+    "rpc": "rpc",
     "bench": "bench",
     "lake": "lake",
     "pipeline": "pipeline",

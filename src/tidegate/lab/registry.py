@@ -7,9 +7,10 @@ from difflib import get_close_matches
 from tidegate.lab.backoff import PAPER as BACKOFF
 from tidegate.lab.errors import UnknownExperiment
 from tidegate.lab.experiment import Experiment, Paper
+from tidegate.lab.rpc import PAPER as RPC
 from tidegate.lab.shared import PAPER as SHARED
 
-PAPERS: tuple[Paper, ...] = (BACKOFF, SHARED)
+PAPERS: tuple[Paper, ...] = (BACKOFF, RPC, SHARED)
 NEAREST = 3
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.broker import wills
 from tidegate.broker.durable import Durable, packet_identifier
-from tidegate.broker.handing_on import ESTATE, hand_on_later, has_backlog, keep_estate
+from tidegate.broker.handing_on import ESTATE, hand_on_later, keep_estate
 from tidegate.broker.index import Subscription
 from tidegate.broker.message import Message
 from tidegate.broker.session import NEVER, RELEASED, Session
@@ -242,7 +242,7 @@ def _schedule(core: Core, session: Session, now: float) -> None:
             core.alarms.at(due, partial(core.expire, session, session.epoch))
     wait = core.features.shared_wait
     session.left_at = core.now() + max(gone_at - now, GRACE - wait)
-    if has_backlog(session):
+    if session.load is not None:  # a member, which may be given something before anybody is back
         core.alarms.at(session.left_at + wait, partial(hand_on_later, session, session.epoch))
 
 
