@@ -39,7 +39,7 @@ def page(name: str) -> Path:
 def shell_lines(path: Path) -> Iterator[str]:
     """Lines that a reader would type: after `$ ` in console blocks, elsewhere those that begin with tidegate."""
     for language, text in _FENCE.findall(path.read_text(encoding="utf-8")):
-        for line in text.splitlines():
+        for line in text.replace("\\\n", " ").splitlines():
             if language == "console" and line.startswith("$ "):
                 yield line[2:]
             elif language == "" and line.startswith("tidegate "):
