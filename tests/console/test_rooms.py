@@ -1,7 +1,9 @@
 """Pages about parts of Tidegate that may not be installed: each against the real thing, or left out without it."""
 
+import asyncio
 import importlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Console, OpenPage, StartConsole
+from tests.console.conftest import DEADLINE, Console, OpenPage, StartConsole
 from tests.console.test_actions import confirm
 from tidegate.console.rooms import find_room
 from tidegate.demo.processes import Program
@@ -92,9 +94,9 @@ def test_calls_are_shown_hop_by_hop_and_dead_tasks_are_replayed(
         stack.enter_context(running("shop", "tidegate.demo.shop", url, ready="ready"))
         expect(page.locator(".badge", has_text="ack")).to_be_visible()
         expect(page.locator("tr", has_text="the whole call").locator("td").nth(2)).to_contain_text("ms")
-        bury(tidegate_broker.port)
+        bury(url)
         row = page.locator("tr", has_text="task-13")
-        expect(row).to_contain_text("no route")
+        expect(row).to_contain_text("its deadline was over")
         row.get_by_role("button", name="Replay").click()
         confirm(page, "Replay")
         expect(page.locator(".toast.bad")).to_contain_text("nobody serves the queue")
@@ -105,21 +107,67 @@ def test_calls_are_shown_hop_by_hop_and_dead_tasks_are_replayed(
         expect(row).to_have_count(0)
 
 
-def bury(port: int) -> None:
-    """A dead task, as a worker leaves it behind."""
-    messages = importlib.import_module("tidegate.rpc.messages")
-    task = messages.Task(
-        id="task-13",
-        kind="calls",
-        body={"calls": []},
-        created=1.7e9,
-        deadline=2e9,
-        attempt=5,
-        reason="no route",
-    )
-    with RawClient(port) as worker:
-        worker.connect("worker")
-        worker.publish("tide/rpc/main/dead/tasks/task-13", task.encode(), qos=1, retain=True)
+@needs("rpc.recording")
+def test_a_dead_task_is_dropped_from_the_page(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    bury(f"mqtt://127.0.0.1:{tidegate_broker.port}")
+    page = open_page(start_console(tidegate_broker), "rpc")
+    row = page.locator("tr", has_text="task-13")
+    row.get_by_role("button", name="Drop").click()
+    confirm(page, "Drop")
+    expect(page.locator(".toast", has_text="task-13 is gone")).to_be_visible()
+    expect(row).to_have_count(0)
+
+
+RUBBISH = {
+    "telemetry/hops": (
+        b'[[1.0, "reply", ["x"], "d", "p"]]',
+        b'[[1e20, "reply", "x", "d", "p"]]',
+        b'[[1e400, "reply", "x", "d", "p"]]',
+        b'[[1.0, "reply", "x", "d", "p", "g", "ack", 1, {}, []]]',
+        b"[" * 100_000,
+    ),
+    "dead/tasks/letter-1": (b"[" * 100_000, b'{"id": [], "created": NaN, "attempt": 1e400, "reason": {}}'),
+}
+
+
+@needs("rpc.recording")
+def test_rubbish_does_not_cost_the_console_its_node(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    page = open_page(start_console(tidegate_broker), "rpc")
+    page.locator(".empty").first.wait_for()
+    with RawClient(tidegate_broker.port) as stranger:
+        stranger.connect("stranger")
+        for kind, payloads in RUBBISH.items():
+            for payload in payloads:
+                stranger.publish(f"tide/rpc/main/{kind}", payload, qos=1, retain=kind.startswith("dead"))
+        expect(page.locator("tr", has_text="letter-1")).to_be_visible()
+        stranger.publish("tide/rpc/main/dead/tasks/letter-1", b"", qos=1, retain=True)
+        expect(page.locator("tr", has_text="letter-1")).to_have_count(0)
+
+
+def bury(url: str) -> None:
+    """A worker takes a task that is too late, buries it, and goes. In a thread: the browser's loop counts as ours."""
+    rpc, messages = importlib.import_module("tidegate.rpc"), importlib.import_module("tidegate.rpc.messages")
+    make_queue = importlib.import_module("tidegate.rpc.backends").make_queue
+    handlers = importlib.import_module("tidegate.rpc.tasks").HANDLERS
+    options = rpc.Options(url=url)
+    task = messages.Task(id="task-13", kind="calls", body={"calls": []}, created=1.7e9, deadline=1.7e9 + 5)
+
+    async def work() -> None:
+        queue = make_queue(options, "shop")
+        await queue.open()
+        async with asyncio.timeout(DEADLINE), rpc.TaskWorker(options, handlers) as worker:
+            await queue.put("tasks.normal", task.encode(), deadline=None)
+            while not await queue.dead("tasks"):
+                await asyncio.sleep(0.02)
+            assert worker.counters["buried"] == 1
+        await queue.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work()).result()
 
 
 @needs("space.serve")

@@ -293,7 +293,7 @@ async def _body(request: Request) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(await request.body())
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -33,7 +33,7 @@ class ClusterView:
         name = topic.removeprefix("$SYS/cluster/")
         try:
             value = json.loads(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if not isinstance(value, dict):
             return

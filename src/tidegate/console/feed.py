@@ -192,7 +192,7 @@ class Feed:
         if topic in DOCUMENTS:
             try:
                 document = json.loads(payload)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
             if isinstance(document, dict):
                 self.documents[topic] = document

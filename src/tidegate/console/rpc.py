@@ -12,11 +12,15 @@ from collections import Counter, deque
 from datetime import datetime
 from typing import Any, Final
 
+from tidegate.console.history import number
 from tidegate.console.rooms import find_room
 
 MAX_CALLS: Final = 5_000  # ended calls that percentiles are of
 WINDOW: Final = 300.0  # seconds that they are kept
 MAX_DEAD: Final = 1_000
+MAX_OPEN: Final = 20_000  # calls whose end has not been told
+LONGEST: Final = 200  # characters of a text that is shown
+LONGEST_ID: Final = 1_000  # of a task, and of all names in a hop: they are not cut, or nothing would match
 HOPS: Final = (
     ("router", "t_worker", "t_fwd", "waits for a forward router"),
     ("publish", "t_fwd", "t_mqtt", "router to broker"),
@@ -33,13 +37,12 @@ class RpcView:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.root = f"tide/rpc/{namespace}/"
-        self.topics = (f"{self.root}telemetry/hops", f"{self.root}dead/#", f"{self.root}note/stats")
-        self.dead: dict[str, dict[str, Any]] = {}
+        self.topics = (f"{self.root}telemetry/hops", f"{self.root}dead/#")
+        self.dead: dict[str, dict[str, Any]] = {}  # by the name of the letter, which is not the task's
         self.outcomes: Counter[str] = Counter()
         self.heard = 0
         self._calls: deque[tuple[float, dict[str, float], str]] = deque(maxlen=MAX_CALLS)
         self._joiner: Any = None
-        self._stats: dict[str, Any] = {}
 
     @property
     def is_available(self) -> bool:
@@ -54,13 +57,8 @@ class RpcView:
         if kind.startswith("dead/"):
             self._take_dead(kind, payload)
             return
-        try:
-            content = json.loads(payload)
-        except ValueError:
-            return
-        if kind == "note/stats" and isinstance(content, dict):
-            self._stats = content
-        elif kind == "telemetry/hops" and isinstance(content, list):
+        content = _load(payload)
+        if kind == "telemetry/hops" and isinstance(content, list):
             self._take_hops(content, now)
 
     def _take_dead(self, kind: str, payload: bytes) -> None:
@@ -68,23 +66,22 @@ class RpcView:
         if not payload:
             self.dead.pop(name, None)
             return
-        try:
-            task = json.loads(payload)
-        except ValueError:
-            return
+        task = _load(payload)
         if isinstance(task, dict) and (name in self.dead or len(self.dead) < MAX_DEAD):
-            self.dead[name] = task
+            self.dead[name] = _shown(name, task)
 
     def _take_hops(self, rows: list[Any], now: float) -> None:
-        recording, telemetry = find_room("rpc.recording"), find_room("rpc.telemetry")
-        if recording is None or telemetry is None:
+        recording = find_room("rpc.recording")
+        if recording is None:
             return
         if self._joiner is None:
-            self._joiner = recording.Joiner("console", settle=0.6)
+            self._joiner = recording.Joiner("console", settle=0.6, size=MAX_OPEN)
         for row in rows:
             try:
-                hop = telemetry.Hop(*row)._replace(step=telemetry.Step(row[1]))
-            except (ValueError, TypeError, IndexError):
+                hop = recording.read_hop(row)
+            except (ValueError, TypeError):
+                continue
+            if sum(len(each) for each in hop if isinstance(each, str)) > LONGEST_ID:
                 continue
             self.heard += 1
             self._joiner.add(hop, now)
@@ -98,7 +95,7 @@ class RpcView:
                 begin, end = row.get(first), row.get(last)
                 if isinstance(begin, datetime) and isinstance(end, datetime):
                     times[name] = max(0.0, (end - begin).total_seconds() * 1e3)
-            outcome = str(row.get("outcome") or "unknown")
+            outcome = _outcome(row.get("outcome"))
             self.outcomes[outcome] += 1
             self._calls.append((now, times, outcome))
 
@@ -117,17 +114,42 @@ class RpcView:
             "calls": len(self._calls),
             "outcomes": dict(self.outcomes.most_common()),
             "hops": hops,
-            "stats": self._stats,
-            "dead": [
-                {
-                    name: task.get(name)
-                    for name in ("kind", "attempt", "reason", "created", "deadline", "body")
-                }
-                | {"id": task_id}
-                for task_id, task in list(self.dead.items())[:200]
-            ],
+            "dead": list(self.dead.values())[:200],
             "dead_total": len(self.dead),
         }
+
+
+def _load(payload: bytes) -> Any:
+    """The JSON of a message; None if it is none, or nested without end."""
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _shown(letter: str, task: dict[str, Any]) -> dict[str, Any]:
+    """What the page shows of a dead task, and nothing else of it: anybody may have written it."""
+    name = task.get("id")
+    return {
+        "id": name if isinstance(name, str) and len(name) <= LONGEST_ID else letter,
+        "kind": _text(task.get("kind")),
+        "reason": _text(task.get("reason")),
+        "attempt": int(number(task.get("attempt"))),
+        "created": number(task.get("created")) or None,
+        "deadline": number(task.get("deadline")) or None,
+    }
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        return ""
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
+
+
+def _outcome(value: object) -> str:
+    """One of those that a call can have; what else is told is counted together."""
+    known = find_room("rpc.outcome")
+    return str(value) if known is not None and value in list(known.Outcome) else "other"
 
 
 def _percentiles(values: list[float]) -> dict[str, float | None]:

@@ -64,5 +64,5 @@ def read_load(text: str) -> dict[str, float]:
 def _count(payload: bytes) -> int | None:
     try:
         return int(json.loads(payload)["results"]["bindings"][0]["n"]["value"])
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError):
         return None

@@ -103,6 +103,9 @@ class NodeWatch:
                 self.problem = f"{error}{f' ({hint})' if hint else ''}"
             except OSError as error:
                 self.problem = f"{self.address}: {error.strerror or error}"
+            except Exception as error:  # a fault of ours must not be the end of all looking
+                log.exception("the console failed, and begins anew")
+                self.problem = f"{type(error).__name__}: {error}"
             if time.monotonic() - began > LONGEST_DELAY:
                 delay = FIRST_DELAY
                 log.warning("connection to the node lost", extra={"why": self.problem})
@@ -184,8 +187,12 @@ class NodeWatch:
             await asyncio.sleep(PROBE_INTERVAL)
 
     async def _read(self, client: Client) -> None:
+        """Anybody may publish: a message that we cannot bear is left out."""
         async for message in client.messages:
-            self._take(message)
+            try:
+                self._take(message)
+            except Exception:
+                log.exception("a message was left out", extra={"topic": message.topic[:200]})
 
     def _take(self, message: Message) -> None:
         topic = message.topic
@@ -212,7 +219,7 @@ class NodeWatch:
     def _take_document(self, topic: str, payload: bytes) -> None:
         try:
             document = json.loads(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if not isinstance(document, dict):
             return

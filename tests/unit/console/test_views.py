@@ -10,7 +10,7 @@ from tidegate.console import policies, reports
 from tidegate.console.cluster import EVENTS, ClusterView
 from tidegate.console.errors import ConsoleError, RoomMissing
 from tidegate.console.rooms import find_room
-from tidegate.console.rpc import RpcView
+from tidegate.console.rpc import LONGEST, RpcView
 from tidegate.console.settings import ConsoleSettings, is_loopback
 from tidegate.console.spaces import read_load
 
@@ -99,6 +99,47 @@ def test_dead_tasks_come_and_go() -> None:
     assert (found["id"], found["reason"]) == ("t1", "no route")
     view.take("tide/rpc/shop/dead/tasks/t1", b"", 0.0)
     assert view.as_object(0.0)["dead_total"] == 0
+
+
+def test_a_dead_task_is_known_by_its_own_name_and_kept_as_far_as_it_is_shown() -> None:
+    view = RpcView("shop")
+    task = b'{"id": "t1", "kind": 7, "reason": "%s", "created": NaN, "attempt": 1e400, "body": {"x": 1}}'
+    view.take("tide/rpc/shop/dead/tasks/letter-1", task % (b"r" * 10_000), 0.0)
+    (found,) = view.as_object(0.0)["dead"]
+    assert (found["id"], found["kind"], found["created"], found["attempt"]) == ("t1", "", None, 0)
+    assert len(found["reason"]) == LONGEST + 1
+    assert len(json.dumps(list(view.dead.values()), allow_nan=False)) < 500
+    view.take("tide/rpc/shop/dead/tasks/letter-2", b'{"id": 1}', 0.0)
+    assert [each["id"] for each in view.as_object(0.0)["dead"]] == ["t1", "letter-2"]
+    view.take("tide/rpc/shop/dead/tasks/letter-1", b"", 0.0)
+    assert view.as_object(0.0)["dead_total"] == 1
+
+
+@pytest.mark.skipif(find_room("rpc.recording") is None, reason="the RPC room is not installed")
+def test_outcomes_that_strangers_make_up_are_counted_together() -> None:
+    view = RpcView("main")
+    for number, outcome in enumerate(["ack", *(f"made up {each}" for each in range(50)), ""]):
+        row = [1.0, "reply", f"key-{number}", "dev", "part", "gw", outcome]
+        view.take("tide/rpc/main/telemetry/hops", json.dumps([row]).encode(), 1.0)
+    assert view.as_object(5.0)["outcomes"] == {"other": 51, "ack": 1}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [1.0, "reply", ["x"], "d", "p"],
+        [1e20, "reply", "x", "d", "p"],
+        [1.0, "reply", "x" * 100_000, "d", "p"],
+        [],
+        7,
+    ],
+)
+def test_hops_that_are_none_are_left_out(row: object) -> None:
+    view = RpcView("main")
+    view.take("tide/rpc/main/telemetry/hops", json.dumps([row]).encode(), 1.0)
+    view.take("tide/rpc/main/telemetry/hops", b"[" * 100_000, 1.0)
+    found = view.as_object(5.0)
+    assert (found["heard"], found["calls"]) == (0, 0)
 
 
 @pytest.mark.skipif(find_room("rpc.recording") is None, reason="the RPC room is not installed")
