@@ -14,6 +14,7 @@ import pytest
 
 from tests.console.conftest import CLEAN, DEADLINE, until
 from tidegate.cli.status import ExitStatus
+from tidegate.console.rooms import find_room
 
 
 @contextmanager
@@ -91,11 +92,13 @@ def test_the_demo_tells_its_story_and_ends() -> None:
             assert answer.status == 200
         assert read_until(demo, r"look at (\S+#/groups)") == f"{address}#/groups"
         assert read_until(demo, r"look at (\S+#/publishers)") == f"{address}#/publishers"
+        if find_room("cluster.local") is None:
+            read_until(demo, r"(The part on a cluster is left out)")
         read_until(demo, r"(stopping)")
         assert demo.wait(DEADLINE) == ExitStatus.OK
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_demo_ends_cleanly_when_it_is_interrupted(number: signal.Signals) -> None:
     with program("demo", "--port", "0", "--http-port", "0", "--sensors", "5") as demo:
         read_until(demo, r"(A calm plant)")
@@ -104,3 +107,16 @@ def test_the_demo_ends_cleanly_when_it_is_interrupted(number: signal.Signals) ->
         demo.send_signal(number)
         assert demo.wait(DEADLINE) == ExitStatus.OK
         until(lambda: not any(each.is_running() for each in started))
+
+
+def test_the_demo_leaves_nothing_behind_when_it_is_killed() -> None:
+    with program("demo", "--port", "0", "--http-port", "0", "--sensors", "5") as demo:
+        read_until(demo, r"(A calm plant)")
+        started = family(demo.pid)
+        demo.kill()
+        until(lambda: all(has_ended(each) for each in started))
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whoever inherits it may not have asked yet how it ended."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

@@ -40,6 +40,8 @@ def command(
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, end)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, end)
     stage = Stage(
         say=lambda line: print(line, flush=True),
         sensors=sensors,

@@ -32,7 +32,6 @@ class Plant:
         self.random = Random(seed)
         self.work = dict.fromkeys(CREW, WORK)
         self.delays: list[float] = []
-        self.lost = asyncio.Event()
 
     async def sensor(self, number: int) -> None:
         async with self._client(f"sensor-{number:03d}") as client:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +19,8 @@ from tidegate.errors import TidegateError
 START: Final = 20.0  # seconds until a program must say that it is ready
 STOP: Final = 5.0
 KEPT: Final = 200  # lines of a program's output
+_PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+_prctl = ctypes.CDLL(None).prctl  # found here: between fork and exec nothing may be loaded
 
 
 class DemoError(TidegateError):
@@ -25,6 +29,11 @@ class DemoError(TidegateError):
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
         self.hint = hint
+
+
+def _end_with_parent() -> None:
+    """In the new process: a story that is killed must not leave its programs behind."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Program:
@@ -43,6 +52,7 @@ class Program:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,  # Ctrl-C is for the story, which then stops its programs in order
+            preexec_fn=_end_with_parent,
         )
         self._reader = threading.Thread(target=self._read, name=f"demo-{name}", daemon=True)
         self._reader.start()

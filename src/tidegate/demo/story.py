@@ -175,6 +175,7 @@ class Step:
 
     tell: Callable[[Stage], None]
     room: str = ""
+    words: str = ""  # what is left out without it
     is_once: bool = False
 
     @property
@@ -191,8 +192,8 @@ STEPS: Final[Sequence[Step]] = (
     Step(calm),
     Step(slow_member),
     Step(flooding),
-    Step(rpc_gateway, room="rpc.recording", is_once=True),
-    Step(cluster_burst, room="cluster.local", is_once=True),
+    Step(rpc_gateway, room="rpc.recording", words="The part on calls to devices", is_once=True),
+    Step(cluster_burst, room="cluster.local", words="The part on a cluster", is_once=True),
 )
 
 
@@ -205,12 +206,15 @@ def tell(stage: Stage, *, is_endless: bool = True) -> None:
             for step in STEPS:
                 if step.is_possible and (is_first or not step.is_once):
                     step.tell(stage)
+                elif is_first:
+                    stage.say(f"\n{step.words} is left out: tidegate.{step.room} is not installed.")
             is_first = False
             if not is_endless:
                 return
             stage.say("\nThat was all; it begins again. Ctrl-C ends it.")
     finally:
-        stage.say("\nstopping")
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            stage.say("\nstopping")
         stage.close()
 
 
