@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -228,7 +228,7 @@ async def serve(
     *,
     port_fallback: bool = False,
     reload: Callable[[], Settings] | None = None,
-    beside: Callable[[Node], AbstractContextManager[None]] | None = None,
+    beside: Callable[[Node], AbstractAsyncContextManager[None]] | None = None,
 ) -> int:
     """Run a node until SIGTERM or SIGINT; SIGHUP reads the settings again. Gives the exit code.
 
@@ -245,7 +245,7 @@ async def serve(
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         print(_ready_line(node), flush=True)
-        with nullcontext() if beside is None else beside(node):
+        async with nullcontext() if beside is None else beside(node):
             await stop.wait()
             log.info("stopping")
     return 0
