@@ -25,6 +25,7 @@ from tidegate.migrate.remarks import Kind, Remark
 NO_LIMIT = 2_147_483_647
 LARGEST_PACKET = 268_435_460
 SMALLEST_PACKET = 256
+LARGEST_NUMBER = 65_535  # of two bytes: ports, seconds of keep alive, topic aliases
 # A limit of the payload becomes one of the packet, which has a topic and properties as well.
 TOPIC_ALLOWANCE = 1_024
 UNITS = {"h": 3_600, "d": 86_400, "w": 604_800, "m": 2_592_000, "y": 31_536_000}
@@ -142,18 +143,21 @@ class _Converter:
 
     def _on_listener(self, line: Line) -> None:
         port, _, host = line.value.partition(" ")
-        if not port.isdecimal() or int(port) > 65_535:
+        if not port.isdecimal() or int(port) > LARGEST_NUMBER:
             raise line.error(f"{port!r} is no port")
         self._listeners.append(MosquittoListener(port=int(port), host=host.strip(), line=line))
 
     def _on_port(self, line: Line) -> None:
-        self._default.port, self._default.line = line.as_int(), line
+        port = line.as_int()
+        if port > LARGEST_NUMBER:
+            raise line.error(f"{line.value!r} is no port")
+        self._default.port, self._default.line = port, line
 
     def _on_bind_address(self, line: Line) -> None:
         self._default.host, self._default.line = line.value, line
 
     def _on_guard(self, line: Line) -> None:
-        if line.option in ("mount_point", "psk_hint", "crlfile", "capath", "use_subject_as_username"):
+        if line.option in options.LISTENER_GUARDS:
             self._listeners[-1].guard = line
             what = "the listener"
         else:
@@ -167,10 +171,10 @@ class _Converter:
             self._put("limits.max_connections", line.as_int(), line)
 
     def _on_max_inflight(self, line: Line) -> None:
-        self._put("limits.max_inflight", min(line.as_int() or 65_535, 65_535), line)
+        self._put("limits.max_inflight", min(line.as_int() or LARGEST_NUMBER, LARGEST_NUMBER), line)
 
     def _on_max_keepalive(self, line: Line) -> None:
-        self._put("features.server_keep_alive", line.as_int() % 65_535, line)
+        self._put("features.server_keep_alive", min(line.as_int(), LARGEST_NUMBER) % LARGEST_NUMBER, line)
 
     def _on_max_packet_size(self, line: Line) -> None:
         size = line.as_int() or LARGEST_PACKET
@@ -377,15 +381,15 @@ class _Converter:
 
     def _common_options(self, listeners: list[MosquittoListener]) -> None:
         """Options of a listener that are the node's here: the strictest counts for all."""
-        for option, key in (
-            ("max_qos", "features.maximum_qos"),
-            ("max_topic_alias", "limits.max_topic_alias"),
+        for option, key, most in (
+            ("max_qos", "features.maximum_qos", 2),
+            ("max_topic_alias", "limits.max_topic_alias", LARGEST_NUMBER),
         ):
             lines = [each.options[option] for each in listeners if option in each.options]
             if not lines:
                 continue
             least = min(lines, key=Line.as_int)
-            self._put(key, min(least.as_int(), 2) if option == "max_qos" else least.as_int(), least)
+            self._put(key, min(least.as_int(), most), least)
             if len({line.value for line in lines}) > 1 or len(lines) < len(listeners):
                 self.remark(Kind.DIFFERS, least, "counts for all listeners, not for one")
         name = "allow_zero_length_clientid"

@@ -34,7 +34,6 @@ LOST = {
     "tls_engine_kpass_sha1": "keys are read from PEM files",
     "tls_keyform": "keys are read from PEM files",
     "upgrade_outgoing_qos": "a message is delivered with the QoS it was published with, or a lower one",
-    "use_username_as_clientid": "write rights with %u, which no client can choose",
 }
 
 # Without these, somebody could do more than before: what they were about is kept on the loopback address.
@@ -51,7 +50,14 @@ GUARDS = {
     "psk_file": 'use certificates (type = "tls"); there are no pre-shared keys',
     "psk_hint": 'use certificates (type = "tls"); there are no pre-shared keys',
     "use_subject_as_username": 'set accounts.certificate_identity to "cn" or "san"',
+    "use_username_as_clientid": "write rights with %u instead of %c: here clients choose their identifiers",
 }
+# Of the above, those about the listener they stand below.
+LISTENER_GUARDS = frozenset(
+    {
+        "capath", "crlfile", "mount_point", "psk_hint", "use_subject_as_username", "use_username_as_clientid",
+    }
+)  # fmt: skip
 # Of the above: said only if it is switched on.
 SWITCHES = frozenset({"upgrade_outgoing_qos", "use_subject_as_username", "use_username_as_clientid"})
 PLUGIN_OPTIONS = ("auth_opt_", "plugin_opt_", "auth_plugin_deny")

@@ -108,6 +108,12 @@ def test_zero_means_no_limit_where_there_can_be_none(tmp_path: Path) -> None:
     assert said(conversion) == [("max_queued_messages", Kind.DIFFERS), ("max_queued_bytes", Kind.DIFFERS)]
 
 
+def test_numbers_that_are_too_large_become_the_largest(tmp_path: Path) -> None:
+    settings, _ = convert(tmp_path, "max_keepalive 100000\nlistener 1\nmax_topic_alias 70000\nmax_qos 9\n")
+    assert settings.features.server_keep_alive == 0  # as long as a client likes: the most there is
+    assert (settings.limits.max_topic_alias, settings.features.maximum_qos) == (65_535, 2)
+
+
 def test_the_strictest_of_several_listeners_counts_for_all(tmp_path: Path) -> None:
     settings, conversion = convert(tmp_path, "listener 1\nmax_qos 2\nlistener 2\nmax_qos 0\n")
     assert settings.features.maximum_qos == 0
@@ -194,9 +200,13 @@ def test_settings_per_listener(tmp_path: Path) -> None:
     assert ("listener", Kind.LOST) in said(conversion)
 
 
-@pytest.mark.parametrize("option", sorted({"mount_point", "psk_hint", "crlfile", "capath"}))
+@pytest.mark.parametrize(
+    "option",
+    ["capath", "crlfile", "mount_point", "psk_hint", "use_subject_as_username", "use_username_as_clientid"],
+)
 def test_a_listener_that_loses_its_guard_stays_on_loopback(option: str, tmp_path: Path) -> None:
-    settings, conversion = convert(tmp_path, f"listener 1\n{option} x\nlistener 2\n")
+    value = "true" if option in SWITCHES else "x"
+    settings, conversion = convert(tmp_path, f"listener 1\n{option} {value}\nlistener 2\n")
     assert [each.host for each in settings.listeners] == ["127.0.0.1", "*"]
     assert said(conversion) == [(option, Kind.LOST)]
     assert not conversion.is_complete
@@ -257,6 +267,7 @@ def test_included_files_are_read_in_their_order(tmp_path: Path) -> None:
     [
         ("listener x\n", "'x' is no port"),
         ("listener 70000\n", "'70000' is no port"),
+        ("port 99999\n", "'99999' is no port"),
         ("listener 1\nprotocol http\n", "'http' is no protocol"),
         ("listener 1\ncertfile /c\n", "certfile and keyfile belong together"),
         ("persistence maybe\n", "'maybe' is neither true nor false"),
