@@ -6,17 +6,24 @@ PYTHON := $(VENV)/bin/python
 JOBS   ?= 3
 ARGS   ?=
 
-READY   := $(VENV)/.ready
-INTEROP := tests/interop/node_modules/.ready
-SOURCES := $(wildcard src tests bench scripts)
+READY    := $(VENV)/.ready
+RUNNABLE := $(VENV)/.runnable
+INTEROP  := tests/interop/node_modules/.ready
+SOURCES  := $(wildcard src tests bench scripts)
 
-.PHONY: help run test long check lint types unit bench lab soak docs system clean
+.PHONY: help run demo pictures test long check lint types unit bench lab soak docs system clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-run: $(READY)  ## start a broker on this machine (ARGS="--port 1884" passes options)
-	@exec $(VENV)/bin/tidegate serve $(ARGS)
+run: $(RUNNABLE)  ## start a broker and its web console on this machine (ARGS="--port 1884" passes options)
+	@exec $(VENV)/bin/tidegate serve --console $(ARGS)
+
+demo: $(RUNNABLE)  ## a broker with sensors, a slow worker and a flood, to look at in the console
+	@exec $(VENV)/bin/tidegate demo $(ARGS)
+
+pictures: $(READY) system  ## make docs/pictures of the console again
+	$(PYTHON) scripts/console_pictures.py $(ARGS)
 
 # Tests of timing can fail because others ran beside them or the host stood still: what failed is run once more, alone,
 # and has to pass then; both runs are in the output. Exit status 5 means that no test carries the mark.
@@ -53,14 +60,24 @@ soak: $(READY)  ## kill a loaded broker 200 times and count what it lost (ARGS="
 	$(PYTHON) -m pytest -q -s -n 0 --timeout 0 tests/crash/test_soak.py tests/crash/test_restart.py \
 	  --kills 200 --queued 1000000 $(ARGS)
 
-docs: $(READY)  ## write docs/configuration.md again from the settings
+docs: $(READY)  ## write the generated pages again and build the guide into build/site
 	$(PYTHON) scripts/render_configuration.py
+	$(PYTHON) scripts/render_commands.py
+	$(PYTHON) packaging/grafana/build.py
+	$(PYTHON) -m mkdocs build --quiet
+	@echo "the guide: build/site/index.html"
 
 system:
 	@scripts/ensure-system
 
 clean:  ## remove everything that make installed or built
 	rm -rf $(VENV) tests/interop/node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# To run a broker takes far less than to test one.
+$(RUNNABLE): pyproject.toml constraints.txt scripts/ensure-venv
+	@[ -x $(VENV)/bin/tidegate ] || echo "installing Tidegate into $(VENV): once, less than a minute" >&2
+	@scripts/ensure-venv $(VENV) console
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt scripts/ensure-venv
 	@[ -x $(VENV)/bin/tidegate ] || echo "installing Tidegate into $(VENV): once, about a minute" >&2

@@ -7,6 +7,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -262,9 +263,16 @@ def _policy_watcher(settings: Settings, node: Node) -> PolicyWatcher | None:
 
 
 async def serve(
-    settings: Settings, *, port_fallback: bool = False, reload: Callable[[], Settings] | None = None
+    settings: Settings,
+    *,
+    port_fallback: bool = False,
+    reload: Callable[[], Settings] | None = None,
+    beside: Callable[[Node], AbstractAsyncContextManager[None]] | None = None,
 ) -> int:
-    """Run a node until SIGTERM or SIGINT; SIGHUP reads the settings again. Gives the exit code."""
+    """Run a node until SIGTERM or SIGINT; SIGHUP reads the settings again. Gives the exit code.
+
+    `beside` is entered when the node accepts connections, and left before it stops.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -276,8 +284,9 @@ async def serve(
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         print(_ready_line(node), flush=True)
-        await stop.wait()
-        log.info("stopping")
+        async with nullcontext() if beside is None else beside(node):
+            await stop.wait()
+            log.info("stopping")
     return 0
 
 

@@ -107,7 +107,9 @@ class Accounts:
             settings.max_pending_logins,
         )
         state.checker.keep(
-            frozenset(a.argon2 for a in new.accounts.values() if a.argon2) if new else frozenset()
+            frozenset(a.password_hash for a in new.accounts.values() if a.password_hash)
+            if new
+            else frozenset()
         )
         if self._rights is not None and loaded.rights is not None:
             self._rights.replace(

@@ -76,7 +76,7 @@ class AccountsAuthenticator:
                 return self._count(verdict, request, address)
         user, password = request.username, request.password
         if state.passwords is not None and user is not None and password is not None:
-            stored, is_real = state.passwords.argon2_hash(user)
+            stored, is_real = state.passwords.password_hash(user)
             if is_real and state.checker.is_known(stored, password):
                 return self._count(Verdict(user=user), request, address)
             return self._check_password(request, user, password, address)
@@ -87,7 +87,7 @@ class AccountsAuthenticator:
     ) -> Verdict:
         state = self.state
         while (passwords := state.passwords) is not None:
-            stored, is_real = passwords.argon2_hash(user)
+            stored, is_real = passwords.password_hash(user)
             try:
                 is_right = await state.checker.check(
                     stored, password, address, lambda: not state.guard.is_refused(address, state.now())
@@ -107,7 +107,7 @@ class AccountsAuthenticator:
         passwords = self.state.passwords
         if passwords is None:
             return None
-        stored, is_real = passwords.argon2_hash(user)
+        stored, is_real = passwords.password_hash(user)
         return is_real, stored
 
     def _without_password(self, request: ConnectRequest, address: str) -> Verdict:

@@ -1,6 +1,7 @@
 """The password file: one line an account and kind of proof, comments and blank lines allowed.
 
     ada:$argon2id$v=19$m=19456,t=2,p=1$…          checks the password of CONNECT
+    ada:$7$101$salt$hash                          the same, as `mosquitto_passwd` wrote it
     ada:SCRAM-SHA-256$15000:salt$StoredKey:ServerKey   for SCRAM by AUTH
     :SCRAM-SECRET$…                               makes up keys for users that do not exist
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from tidegate.accounts import mosquitto_hashes
 from tidegate.accounts.errors import AccountsError, ScramError
 from tidegate.accounts.scram_keys import (
     DEFAULT_ITERATIONS,
@@ -44,7 +46,7 @@ HINT = "write it with `tidegate passwd`"
 class Account:
     """What is stored of one user; either proof may be missing."""
 
-    argon2: str | None = field(default=None, repr=False)
+    password_hash: str | None = field(default=None, repr=False)
     scram: ScramKeys | None = field(default=None, repr=False)
 
 
@@ -59,19 +61,19 @@ class PasswordFile:
         # What is made up must look and cost like what is real: the commonest parameters of the file.
         shapes = Counter((a.scram.iterations, len(a.scram.salt)) for a in accounts.values() if a.scram)
         self._shape = shapes.most_common(1)[0][0] if shapes else (DEFAULT_ITERATIONS, SALT_SIZE)
-        parameters = Counter(a.argon2.split("$")[3] for a in accounts.values() if a.argon2)
-        common = f"m={MEMORY_COST_KIB},t={TIME_COST},p={PARALLELISM}"
-        self._dummy = _argon2_dummy(parameters.most_common(1)[0][0] if parameters else common)
+        kinds = Counter(a.password_hash.rsplit("$", 2)[0] for a in accounts.values() if a.password_hash)
+        usual = f"{ARGON2}v=19$m={MEMORY_COST_KIB},t={TIME_COST},p={PARALLELISM}"
+        self._dummy = _made_up_hash(kinds.most_common(1)[0][0] if kinds else usual)
 
     def __repr__(self) -> str:
         return f"PasswordFile({len(self.accounts)} accounts)"
 
-    def argon2_hash(self, user: str) -> tuple[str, bool]:
+    def password_hash(self, user: str) -> tuple[str, bool]:
         """The hash of a user and True, or one that fits no password and False."""
         account = self.accounts.get(user)
-        if account is None or account.argon2 is None:
+        if account is None or account.password_hash is None:
             return self._dummy, False
-        return account.argon2, True
+        return account.password_hash, True
 
     def scram_keys(self, user: str) -> tuple[ScramKeys, bool]:
         """The keys of a user and True, or made-up ones, always the same for this file, and False."""
@@ -92,7 +94,7 @@ class PasswordFile:
             user
             for user, was in old.accounts.items()
             if (now := self.accounts.get(user)) is None
-            or (was.argon2 is not None and was.argon2 != now.argon2)
+            or (was.password_hash is not None and was.password_hash != now.password_hash)
             or (was.scram is not None and was.scram != now.scram)
         )
 
@@ -127,7 +129,7 @@ def read_password_file(path: Path) -> PasswordFile:
 
 
 def parse_password_file(text: str, name: str = "") -> PasswordFile:
-    argon2: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     scram: dict[str, ScramKeys] = {}
     secret: bytes | None = None
     # Not splitlines(): it also splits at characters that are part of a name.
@@ -146,15 +148,18 @@ def parse_password_file(text: str, name: str = "") -> PasswordFile:
                 raise ScramError(problem)
             if proof.startswith(ARGON2):
                 _check_argon2(proof)
-                _add(argon2, user, proof)
+                _add(hashes, user, proof)
+            elif proof.startswith(mosquitto_hashes.PREFIXES):
+                mosquitto_hashes.check_form(proof)
+                _add(hashes, user, proof)
             elif proof.startswith(SCRAM):
                 _add(scram, user, parse_keys(proof))
             else:
-                raise ScramError("neither an Argon2id hash nor SCRAM keys")
+                raise ScramError("neither a password hash nor SCRAM keys")
         except ScramError as error:
             raise AccountsError(str(error), file=name, line=number, hint=HINT) from None
-    users = argon2.keys() | scram.keys()
-    return PasswordFile({user: Account(argon2.get(user), scram.get(user)) for user in users}, secret)
+    users = hashes.keys() | scram.keys()
+    return PasswordFile({user: Account(hashes.get(user), scram.get(user)) for user in users}, secret)
 
 
 def new_secret_line() -> str:
@@ -192,7 +197,9 @@ def _add(table: dict[str, T], user: str, proof: T) -> None:
     table[user] = proof
 
 
-def _argon2_dummy(parameters: str) -> str:
-    """A well-formed hash that no known password has; checking against it costs what the parameters say."""
-    salt, value = (encode_base64(secrets.token_bytes(size)).rstrip("=") for size in (16, 32))
-    return f"{ARGON2}v=19${parameters}${salt}${value}"
+def _made_up_hash(shape: str) -> str:
+    """A well-formed hash that no known password has; checking against it costs what its shape says."""
+    if shape.startswith(ARGON2):
+        salt, value = (encode_base64(secrets.token_bytes(size)).rstrip("=") for size in (16, 32))
+        return f"{shape}${salt}${value}"
+    return mosquitto_hashes.made_up(shape)

@@ -1,4 +1,4 @@
-"""Checks passwords against Argon2id hashes without holding up the event loop, and remembers who got it right.
+"""Checks passwords against their hashes without holding up the event loop, and remembers who got it right.
 
 Theory of operation. A check takes tens of milliseconds of one core, so it runs in a small pool of threads
 (Argon2 releases the interpreter lock); at most `max_pending` wait for it, more are told to come back. After an
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
+from tidegate.accounts import mosquitto_hashes
 from tidegate.accounts.scram_keys import digest
 
 WORKERS = max(1, min(4, (os.cpu_count() or 2) // 2))
@@ -115,12 +116,14 @@ class PasswordChecker:
 
 
 def verify_password(stored: str, password: bytes) -> bool:
-    """One Argon2id check, in constant time for the given parameters."""
+    """One check, in constant time for the given parameters."""
     from argon2.exceptions import VerificationError
     from argon2.low_level import Type, verify_secret
 
     # Hashed in any case, so that an overlong password takes the usual time.
     is_short = len(password) <= MAX_PASSWORD
+    if stored.startswith(mosquitto_hashes.PREFIXES):
+        return mosquitto_hashes.verify(stored, password[:MAX_PASSWORD]) and is_short
     try:
         return verify_secret(stored.encode(), password[:MAX_PASSWORD], Type.ID) and is_short
     except VerificationError:

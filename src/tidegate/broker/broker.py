@@ -166,6 +166,10 @@ class Broker:
         """Where clients reach the broker, with free ports resolved."""
         return tuple(endpoint for listening in self._listening for endpoint in listening.endpoints)
 
+    def endpoint_of(self, listener: int) -> Endpoint:
+        """Where clients reach the listener of this number, the first of its addresses."""
+        return self._listening[listener].endpoints[0]
+
     @property
     def port(self) -> int:
         """Port of the first listener."""

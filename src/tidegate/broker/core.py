@@ -22,7 +22,7 @@ from tidegate.broker.backlogs import Backlogs
 from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
-from tidegate.broker.flow_settings import FlowSettings, SharedRule
+from tidegate.broker.flow_settings import BandName, FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
 from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later
 from tidegate.broker.handshake import Handshake
@@ -116,6 +116,7 @@ class Core:
         self.keep_alive = KeepAlive(self.now())
         self.dirty: list[Session] = []
         self.turn_began = 0.0  # 0 between two turns
+        self.pins: dict[tuple[str, str], BandName] = {}  # classes by an operator: client identifier and user
         self.meter = LoadMeter(flow_settings.load, self.now())
         self.lanes = Lanes(self)
         self.gate: Gate | None = None

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
-from tidegate.broker.flow_settings import FlowSettings
+from tidegate.broker.flow_settings import BANDS, BandName, FlowSettings
 from tidegate.broker.holding import unread_bytes
 from tidegate.flow.backoff import IdentityTable, Load, Mode, NoBackoff, Prior, Publisher
 from tidegate.flow.backoff.base import BackoffPolicy
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SUSPECT_RECEIVE_MAXIMUM = 16  # unacknowledged messages granted to a client that left under suspicion
 MAX_CACHED_BANDS = 4_096
+MAX_PINS = 1_000  # publishers that operators put into a class
 RERANK = 1.1  # change of a rate that is worth a new place
 
 
@@ -61,6 +62,7 @@ class Gate:
         self._calm_since = core.now()
         self.waiters: dict[Connection, None] | None = None  # publishers that are held, and
         self._alarms: dict[Connection, Alarm] = {}  # what ends it
+        self._excused: dict[Connection, float] = {}  # by an operator, until when
         self.holds = 0
         self.held_seconds = 0.0
         self.refused = 0  # messages
@@ -82,15 +84,17 @@ class Gate:
             prior = Prior(rate=known.rate, dispersion=known.dispersion, limit=rule.limit, rank=known.rank)
         now = self._core.now()
         publisher = self._table.open(session.client_id, conn.username or "", conn.address, now, prior)
-        if rule is not None and isinstance(self.priority, AgeingPriority):
-            self.priority.pin(publisher.key, rule.band)
+        band = self._band_by_order(conn, rule)
+        if band is not None and isinstance(self.priority, AgeingPriority):
+            self.priority.pin(publisher.key, band)
         conn.publisher = publisher
         if self._record is not None:
-            self._record.opened(conn, publisher, prior, None if rule is None else rule.band, now)
+            self._record.opened(conn, publisher, prior, band, now)
         return publisher
 
     def close(self, conn: Connection) -> None:
         self._core.alarms.cancel(self._alarms.pop(conn, None))
+        self._excused.pop(conn, None)
         publisher = conn.publisher
         if publisher is None:
             return
@@ -125,6 +129,8 @@ class Gate:
     def hold(self, conn: Connection, seconds: float) -> None:
         if conn.is_closing or conn.waits_for is not None:
             return  # it waits for something else already, which slows it as well
+        if self._excused and self.is_excused(conn):
+            return
         if conn.keep_alive:
             seconds = min(seconds, conn.keep_alive / 2.0)
         if conn.sweep_left > 0 and not unread_bytes(conn):
@@ -149,6 +155,50 @@ class Gate:
         for conn in waiters or ():
             self._core.alarms.cancel(self._alarms.pop(conn, None))
             conn.release()
+
+    # -- what an operator orders ----------------------------------------------------------------------------
+
+    def excuse(self, conn: Connection, seconds: float) -> None:
+        """Let it go on if it is held, and do not hold it for so long, nor longer than it is connected."""
+        self._excused[conn] = self._core.now() + seconds
+        self._core.alarms.cancel(self._alarms.get(conn))
+        self._release(conn)
+
+    def is_excused(self, conn: Connection) -> bool:
+        until = self._excused.get(conn, 0.0)
+        if until and self._core.now() >= until:
+            del self._excused[conn]
+            return False
+        return until > 0.0
+
+    def excused_seconds(self, conn: Connection) -> float:
+        return max(0.0, self._excused.get(conn, 0.0) - self._core.now())
+
+    def pin(self, conn: Connection, band: BandName | None) -> bool:
+        """Serve it in this class, also when it comes back; None ends that. False: there are no classes, or no room."""
+        key = (conn.session.client_id, conn.username or "")
+        pins = self._core.pins
+        if not isinstance(self.priority, AgeingPriority) or conn.publisher is None:
+            return False
+        if band is None:
+            pins.pop(key, None)
+        elif key not in pins and len(pins) >= MAX_PINS:
+            return False
+        else:
+            pins[key] = band
+        self.priority.pin(conn.publisher.key, self._band_by_order(conn, self.rule(conn)))
+        return True
+
+    def pinned(self, conn: Connection) -> BandName | None:
+        pins = self._core.pins
+        return pins.get((conn.session.client_id, conn.username or "")) if pins else None
+
+    def _band_by_order(self, conn: Connection, rule: Rule | None) -> Band | None:
+        """The operator's class goes before that of the settings."""
+        name = self.pinned(conn)
+        if name is not None:
+            return BANDS[name]
+        return None if rule is None else rule.band
 
     def statistics(self) -> dict[str, Any]:
         return {

@@ -28,6 +28,7 @@ from tidegate.broker.hooks import (
 from tidegate.broker.link_connection import LinkConnection
 from tidegate.broker.listener import Listener
 from tidegate.broker.message import Message
+from tidegate.broker.operating import CONTROL_TOPIC
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
@@ -275,7 +276,9 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.QOS_NOT_SUPPORTED
             if will.retain and not features.retain_available:  # [MQTT5-3.2.2-13]
                 return ReasonCode.RETAIN_NOT_SUPPORTED
-            if will.topic in ("$SYS", LOAD_TOPIC) or will.topic.startswith(("$SYS/", "$share/")):
+            if will.topic in ("$SYS", LOAD_TOPIC) or will.topic.startswith(
+                ("$SYS/", "$share/", CONTROL_TOPIC.decode())
+            ):
                 return ReasonCode.TOPIC_NAME_INVALID
             if self.core.cluster is not None and will.topic.encode().startswith(NODE_TOPIC):
                 return ReasonCode.TOPIC_NAME_INVALID

@@ -43,6 +43,8 @@ def _admit(conn: Connection, gate: Gate, held: deque[bytes]) -> None:
         wait = 0.0
         if packet[0] >> 4 == PacketType.PUBLISH and not conn.is_cleared:
             wait = (conn.publisher or gate.open(conn)).observe(conn.core.now(), 1, len(packet))
+            if wait and gate.is_excused(conn):
+                wait = 0.0
             if wait == REFUSE:
                 if _refuse(conn, gate, packet):
                     continue

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.broker.hooks import LINK_TOPIC, NODE_TOPIC, OPERATOR_TOPIC, READY_TOPIC
 from tidegate.broker.index import LOAD_TOPIC, MAX_CACHED_TOPIC, Route
 from tidegate.broker.message import Message
+from tidegate.broker.operating import CONTROL_TOPIC, answer_of, may_operate, on_order
 from tidegate.broker.pressure import Pressure
 from tidegate.broker.settings import QueueFull
 from tidegate.flow.load_report import parse_value
@@ -51,6 +52,8 @@ REPORT.fast4 = REPORT.fast5 = None
 BETWEEN_NODES = InternalRoute([], ())
 BETWEEN_NODES.fast4 = BETWEEN_NODES.fast5 = None
 MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
+ORDER = Route([], ())  # what an operator orders: see `operating`
+ORDER.fast4 = ORDER.fast5 = None
 
 
 class QoSNotSupported(MQTTError):
@@ -141,6 +144,13 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         acknowledge(conn, qos, pid, ReasonCode.SUCCESS, waits=store is not None and store.changes != changes)
         if qos == 2 and route is REPORT:
             # Nothing is handed on, so a repetition does no harm: its PUBREL is answered all the same.
+            session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
+        return True
+    if route is ORDER:
+        code, why = on_order(conn, topic, data[payload_at:end])
+        if qos:
+            answer(conn, answer_of(conn, qos, pid, code, why))
+        if qos == 2 and not code:
             session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
         return True
     if route is DENIED:
@@ -296,6 +306,8 @@ def resolve(conn: Connection, topic: bytes) -> Route:
         if topic.startswith(b"$share/"):
             raise TopicNameInvalid("$share/ is for subscriptions")
         return DENIED
+    if topic.startswith(CONTROL_TOPIC):
+        return ORDER if may_operate(conn, topic) else DENIED
     authorise = core.authorise
     if authorise is None:
         return core.index.route(topic)

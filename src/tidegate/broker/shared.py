@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.broker.waiting import release
 from tidegate.flow.shared import ClientLoad, Member, SharedPolicy
+from tidegate.flow.shared.earliest import wait_of
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
@@ -272,6 +273,9 @@ def _row(session: Session, member: Member, now: float, total: float) -> dict[str
         "outstanding": load.outstanding,
         "service_ms": round(load.service * 1e3, 3),
         "wait_ms": round(load.backlog(now) * 1e3, 3),
+        "expected_ms": round(wait_of(load, now) * 1e3, 3),
+        "sent_ago_ms": round((now - member.last_sent) * 1e3, 3) if member.share else None,
+        "sent": member.share,
         "share": round(member.share / total, 4),
         "reports": load.report_interval > 0.0,
     }

@@ -6,6 +6,7 @@ hundred rows that matter: held publishers first, then suspicious ones, then the 
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import json
 import time
@@ -27,6 +28,11 @@ INTERVAL = 1.0  # seconds between two views while somebody subscribes
 PUBLISHERS = b"$SYS/tide/publishers"
 QUEUES = b"$SYS/tide/queues"
 GROUPS = b"$SYS/tide/groups"
+PULSE = b"$SYS/tide/pulse"
+ALL_PUBLISHERS = b"$SYS/tide/publishers/all"
+PAGE = 100  # publishers in a page of all of them: 2 ms of a turn, and
+PAGE_PAUSE = 0.1  # seconds until the next one, so that any number of publishers costs about 2 % of a core
+ROUND = 2.0  # seconds from the beginning of one round of pages to that of the next, at least; one page: every second
 MEMBERS = 20  # shown of a group
 URGENCY = {State.HELD: 2, State.SUSPICIOUS: 1}
 
@@ -50,6 +56,8 @@ def publisher_row(core: Core, conn: Connection) -> dict[str, Any]:
         "hold": round(verdict.hold, 3),
         "rank": verdict.rank,
         "class": None if rule is None else rule.name,
+        "pinned": gate.pinned(conn),
+        "excused": round(gate.excused_seconds(conn), 1),
         "held_bytes": conn.held_bytes + conn.session.late_bytes,
     }
 
@@ -75,13 +83,23 @@ class Views:
         self._counted_at = 0.0
         self.states: dict[str, int] = {}
         self.top: list[dict[str, Any]] = []
+        self._started = core.now()
+        self._rounds = 0
+        self._round: asyncio.TimerHandle | None = None
+        self._round_began = 0.0
         self._timer = core.loop.call_later(INTERVAL, self._tick)
 
     def close(self) -> None:
         self._timer.cancel()
+        if self._round is not None:
+            self._round.cancel()
 
     def _tick(self) -> None:
         core = self._core
+        if self._is_wanted(PULSE):
+            self._pulse()
+        if self._round is None and core.gate is not None and self._is_asked_for(ALL_PUBLISHERS):
+            self._begin_round()
         wanted = self._is_wanted(PUBLISHERS)
         # For the metrics page the counts may be older.
         if core.gate is not None and (wanted or core.now() - self._counted_at >= self._interval):
@@ -97,6 +115,70 @@ class Views:
         route = self._core.index.route(topic)
         return bool(route.targets or route.shared)
 
+    def _is_asked_for(self, topic: bytes) -> bool:
+        """By name: a subscription to `$SYS/#` shall not cost what nobody reads."""
+        targets = self._core.index.route(topic).targets
+        return any(each.topic_filter == topic for target in targets for each in target.subscriptions)
+
+    def _pulse(self) -> None:
+        """The counters of the moment; `$SYS/broker/…` has them at its own, longer interval."""
+        core = self._core
+        counters = core.counters
+        gate = core.gate
+        document = {
+            "at": round(time.time(), 3),
+            "uptime": round(core.now() - self._started, 1),
+            "connections": len(core.connections),
+            "sessions": len(core.sessions),
+            "subscriptions": core.index.count,
+            "retained": len(core.retained),
+            "memory_bytes": core.memory_bytes,
+            "queued_messages": counters.queued_messages,
+            "queued_bytes": core.queued_bytes,
+            "received": counters.publish_received,
+            "sent": counters.publish_sent,
+            "dropped": counters.dropped,
+            "bytes_received": counters.bytes_received,
+            "bytes_sent": counters.bytes_sent,
+            "connects_refused": counters.connects_refused,
+            "moved": counters.shared_moved,
+            "held_total": gate.holds if gate is not None else 0,
+            "shed": gate.shed if gate is not None else 0,
+            "states": self.states,
+            "policy": getattr(core, "policy_version", ""),
+            "load": core.load(),
+        }
+        core.publish(Message(PULSE, json.dumps(document).encode(), 0))
+
+    def _begin_round(self) -> None:
+        """All publishers, page by page, one page a turn and a pause after it."""
+        core = self._core
+        clients = list(core.connections)
+        self._rounds += 1
+        self._round_began = core.now()
+        pages = [clients[at : at + PAGE] for at in range(0, len(clients), PAGE)] or [[]]
+        self._send_page(pages, 0)
+
+    def _send_page(self, pages: list[list[Connection]], at: int) -> None:
+        core = self._core
+        if at == len(pages) or not self._is_asked_for(ALL_PUBLISHERS):
+            pause = ROUND if len(pages) > 1 else INTERVAL
+            left = pause - (core.now() - self._round_began)
+            self._round = core.loop.call_later(max(0.0, left), self._end_round) if left > 0 else None
+            return
+        rows = [
+            publisher_row(core, conn)
+            for conn in pages[at]
+            if conn.publisher is not None and not conn.is_closing and core.gate is not None
+        ]
+        page = {"round": self._rounds, "page": at, "pages": len(pages)}
+        document = {"at": round(time.time(), 3)} | page | {"rows": rows}
+        core.publish(Message(ALL_PUBLISHERS, json.dumps(document).encode(), 0))
+        self._round = core.loop.call_later(PAGE_PAUSE, self._send_page, pages, at + 1)
+
+    def _end_round(self) -> None:
+        self._round = None
+
     def _start(self, work: Iterator[None]) -> None:
         def step() -> None:
             if next(work, work) is None and not self._core.is_stopping:
@@ -106,26 +188,34 @@ class Views:
 
     def _publishers(self, is_wanted: bool) -> Iterator[None]:
         core = self._core
-        best: list[tuple[int, float, int, dict[str, Any]]] = []
+        best: list[tuple[int, float, int, Connection]] = []
         states: dict[str, int] = dict.fromkeys(State, 0)
         clients = iter(list(core.connections))
-        shown: dict[int, Connection] = {}
         number = 0
         while chunk := list(islice(clients, SLICE)):
+            gate = core.gate
+            waiters = (gate.waiters if gate is not None else None) or ()
             for conn in chunk:
-                if conn.publisher is None or conn.is_closing or core.gate is None:
+                publisher = conn.publisher
+                if publisher is None or conn.is_closing or gate is None:
                     continue
-                row = publisher_row(core, conn)
-                states[row["state"]] += 1
+                verdict = publisher.snapshot(core.now(), gate.rank(conn))  # ranks need the rates of all
+                state = State.HELD if conn in waiters else verdict.state
+                states[state] += 1
                 number += 1
-                shown[number] = conn
-                _keep(best, (URGENCY.get(row["state"], 0), row["rate"], number, row))
+                place = (URGENCY.get(state, 0), verdict.rate, number)
+                if len(best) < ROWS:
+                    heapq.heappush(best, (*place, conn))
+                elif place > best[0][:3]:
+                    heapq.heapreplace(best, (*place, conn))
             yield
         self.states = states
-        for _, _, at, row in best:
-            if core.gate is not None and shown[at].publisher is not None:
-                row["rank"] = core.gate.rank(shown[at])  # now that the rates of all are known
-        self.top = [entry[3] for entry in sorted(best, reverse=True)]
+        shown = [conn for *_, conn in sorted(best, key=lambda entry: entry[:3], reverse=True)]
+        self.top = [
+            publisher_row(core, conn)
+            for conn in shown
+            if conn.publisher is not None and not conn.is_closing and core.gate is not None
+        ]
         if is_wanted:
             self._say(PUBLISHERS, number, self.top)
 

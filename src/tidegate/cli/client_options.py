@@ -59,8 +59,8 @@ Tls = Annotated[bool, typer.Option("--tls", help="Use TLS with --host.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Do not check the server's certificate.")]
 WillTopic = Annotated[str | None, typer.Option(help="Where the server speaks for us if we vanish.")]
 WillPayload = Annotated[str, typer.Option(help="What it says.")]
-WillQos = Annotated[int, typer.Option(min=0, max=2)]
-WillRetain = Annotated[bool, typer.Option("--will-retain")]
+WillQos = Annotated[int, typer.Option(min=0, max=2, help="Its QoS.")]
+WillRetain = Annotated[bool, typer.Option("--will-retain", help="The server keeps it.")]
 Pairs = Annotated[
     list[str] | None, typer.Option("--user-property", "-D", metavar="NAME=VALUE", help="May be repeated.")
 ]

@@ -20,6 +20,8 @@ from tidegate.errors import TidegateError
 # Command name: its module in this folder. The order is that of `tidegate --help`.
 COMMANDS = {
     "serve": "serve",
+    "console": "console",
+    "demo": "demo",
     "cluster": "cluster",
     "pub": "pub",
     "sub": "sub",
@@ -34,7 +36,9 @@ COMMANDS = {
     "passwd": "passwd",
     "store": "store",
     "check-config": "check_config",
+    "import-mosquitto": "import_mosquitto",
     "doctor": "doctor",
+    "completion": "completion",
 }
 
 

@@ -68,7 +68,7 @@ def _list(file: Path) -> None:
     from tidegate.accounts.password_file import read_password_file
 
     for user, account in sorted(read_password_file(file).accounts.items()):
-        proofs = [name for name, has in (("password", account.argon2), ("scram", account.scram)) if has]
+        proofs = [name for name, has in (("password", account.password_hash), ("scram", account.scram)) if has]
         typer.echo(f"{user}\t{','.join(proofs)}")
 
 

@@ -35,7 +35,7 @@ def command(
         bool, typer.Option("--lines", "-l", help="Every line of standard input is a message.")
     ] = False,
     null: Annotated[bool, typer.Option("--null", "-n", help="An empty payload.")] = False,
-    qos: Annotated[int, typer.Option("--qos", "-q", min=0, max=2)] = 0,
+    qos: Annotated[int, typer.Option("--qos", "-q", min=0, max=2, help="QoS of the message.")] = 0,
     retain: Annotated[bool, typer.Option("--retain", "-r", help="The server keeps it.")] = False,
     repeat: Annotated[int, typer.Option(min=1, help="Send it so many times.")] = 1,
     interval: Annotated[float, typer.Option(min=0, help="Seconds between repetitions.")] = 0.0,

@@ -51,6 +51,23 @@ def command(
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Serve Prometheus metrics on this port.")
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Start the web console beside it, a process of its own.")
+    ] = False,
+    console_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="For the console; default 1888, or the next free one."),
+    ] = None,
+    console_username: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TIDEGATE_USERNAME", metavar="USER", help="The console's account, if the node has accounts."
+        ),
+    ] = None,
+    console_password_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Its password, the first line; so is the variable TIDEGATE_PASSWORD."),
+    ] = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = None,
@@ -58,6 +75,10 @@ def command(
     overrides: Overrides = None,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
+    from tidegate.cli.console_beside import Account, beside, choose_listener, require_console
+
+    if console:
+        require_console()
     given = {
         "data": None if data is None else str(data),
         "metrics.port": metrics_port,
@@ -89,8 +110,17 @@ def command(
         log.configure(fresh.log.level, fresh.log.format)
         return fresh
 
+    account = Account(console_username, console_password_file)
     try:
-        status = uvloop.run(serve(settings, port_fallback=port_fallback, reload=reload))
+        listener = choose_listener(settings, account) if console else 0
+        status = uvloop.run(
+            serve(
+                settings,
+                port_fallback=port_fallback,
+                reload=reload,
+                beside=beside(console_port, listener, account) if console else None,
+            )
+        )
     except TidegateError as error:
         report(error)
         status = ExitStatus.STARTUP

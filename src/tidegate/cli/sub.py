@@ -26,7 +26,7 @@ def command(
     topic: Annotated[
         list[str], typer.Option("--topic", "-t", help="A topic filter, + and # allowed; may be repeated.")
     ],
-    qos: Annotated[int, typer.Option("--qos", "-q", min=0, max=2)] = 0,
+    qos: Annotated[int, typer.Option("--qos", "-q", min=0, max=2, help="Highest QoS to get.")] = 0,
     count: Annotated[int | None, typer.Option("--count", "-C", min=1, help="End after so many.")] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", "-W", min=0, help="In seconds.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Topic, then payload.")] = False,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli import client_options as options
-from tidegate.cli import top_feed as topics
 from tidegate.cli.status import ExitStatus
-from tidegate.cli.top_feed import Feed, Sort, View
+from tidegate.console import feed as topics
+from tidegate.console.feed import Feed, Sort, View
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli import top_feed as topics
-from tidegate.cli.top_feed import Feed, GroupMember, Publisher, Queue, SharedGroup, Sort, View
+from tidegate.console import feed as topics
+from tidegate.console.feed import Feed, GroupMember, Publisher, Queue, SharedGroup, Sort, View
 
 # Documents come every second; this much without one is worth a word.
 STALE_AFTER: Final = 5.0

@@ -238,7 +238,7 @@ class Collector:
 
     def _on_hops(self, message: Message) -> None:
         try:
-            hops = [_hop(row) for row in message.json()]
+            hops = [read_hop(row) for row in message.json()]
         except (ValueError, TypeError, RecursionError):
             self.counters["malformed"] += 1
             return
@@ -253,9 +253,10 @@ class Collector:
             self.counters["malformed"] += 1
 
 
-def _hop(row: list[Any]) -> Hop:
-    """A hop as it was announced; strangers may announce anything."""
-    hop = Hop(*row)._replace(step=Step(row[1]))
+def read_hop(row: list[Any]) -> Hop:
+    """A hop as it was announced; strangers may announce anything. ValueError or TypeError if it is none."""
+    hop = Hop(*row)
+    hop = hop._replace(step=Step(hop.step))
     texts = (hop.key, hop.device, hop.part, hop.gateway, hop.outcome, hop.task, hop.correlation)
     if not all(isinstance(each, str) for each in texts) or not isinstance(hop.attempt, int):
         raise TypeError("a hop with other than text")

@@ -44,7 +44,7 @@ def on_a_terminal(path: Path, *answers: bytes) -> tuple[int, bytes]:
 
 
 def fits(path: Path, user: str, password: bytes) -> bool:
-    return verify_password(read_password_file(path).accounts[user].argon2 or "", password)
+    return verify_password(read_password_file(path).accounts[user].password_hash or "", password)
 
 
 def test_a_password_from_standard_input_is_stored(tmp_path: Path) -> None:

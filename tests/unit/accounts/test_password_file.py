@@ -27,7 +27,7 @@ KEYS = format_keys(derive_keys("secret", b"salt" * 4, 4096))
 def test_a_file_holds_both_kinds_of_proof_comments_and_blank_lines() -> None:
     file = parse_password_file(f"# accounts\n\nada:{HASH}\r\nada:{KEYS}\nbob:{HASH}\n{new_secret_line()}\n")
     assert file.accounts.keys() == {"ada", "bob"}
-    assert file.argon2_hash("ada") == (HASH, True)
+    assert file.password_hash("ada") == (HASH, True)
     assert file.scram_keys("ada")[1] and not file.scram_keys("bob")[1]
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_missing_or_binary_is_named(tmp_path: Path) -> None:
 def test_an_unknown_user_is_checked_at_the_cost_of_most_others() -> None:
     dear = hash_password(b"x", time_cost=2, memory_cost_kib=16, parallelism=1)
     file = parse_password_file(f"a:{HASH}\nb:{HASH}\nc:{dear}\n")
-    stored, is_real = file.argon2_hash("nobody")
+    stored, is_real = file.password_hash("nobody")
     assert not is_real and stored.split("$")[:4] == HASH.split("$")[:4]
     assert not verify_password(stored, b"secret")
 
@@ -111,8 +111,8 @@ def test_an_account_is_added_changed_and_removed_and_the_rest_is_left_alone(tmp_
     lines = path.read_text().split("\n")
     assert lines[0] == "# by hand" and lines[1].startswith("zoe:$") and lines[2:4] == ["", "# end"]
     accounts = read_password_file(path).accounts
-    assert verify_password(accounts["ada"].argon2 or "", b"one")
-    assert verify_password(accounts["zoe"].argon2 or "", b"two")
+    assert verify_password(accounts["ada"].password_hash or "", b"one")
+    assert verify_password(accounts["zoe"].password_hash or "", b"two")
     delete_account(path, "zoe")
     assert read_password_file(path).accounts.keys() == {"ada"}
     with pytest.raises(AccountsError, match="no such account"):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tidegate.broker import cluster_metrics as cluster
 from tidegate.broker.metrics import COUNTERS, GAUGES
-from tidegate.cli import top_feed as topics
-from tidegate.cli.top_feed import Sort, View
+from tidegate.console import feed as topics
+from tidegate.console.feed import Sort, View
 
 PAGE = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding="utf-8")
 OF_A_CLUSTER = (

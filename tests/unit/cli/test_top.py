@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from tidegate.cli import top_feed as topics
-from tidegate.cli.top_feed import Feed, Sort, View
 from tidegate.cli.top_view import (
     GROUPS_FRAME_LINES,
     group_table,
@@ -20,6 +18,8 @@ from tidegate.cli.top_view import (
     share_rows,
     status_note,
 )
+from tidegate.console import feed as topics
+from tidegate.console.feed import Feed, Sort, View
 
 LOAD = {
     "state": "HIGH",

@@ -114,6 +114,8 @@ class ClientLoad:
     @property
     def outstanding(self) -> int:
         """Messages it was given and has not finished, as far as anything tells; 0 for who says nothing."""
+        if self._has_acknowledged and self._acknowledges_late:
+            return self.awaiting  # exact; what it reported before it acknowledged anything is over
         if self._base is not None:
             return max(self.awaiting, self.sent - self.processed)
         if self._history:

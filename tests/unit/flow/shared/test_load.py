@@ -47,6 +47,18 @@ def test_a_client_that_tells_nothing_has_nothing_outstanding_and_is_not_known() 
     assert (load.outstanding, load.is_known, load.backlog(1.0)) == (0, False, 0.0)
 
 
+def test_who_acknowledges_late_has_outstanding_what_it_owes_whatever_it_reported_before() -> None:
+    load = ClientLoad(0.0)
+    load.on_sent(0.0, 1)
+    load.on_done(0.01)
+    load.on_report(0.1, report(0, 10, count=1, processed=1))
+    for number in range(1, 6):
+        load.on_sent(float(number), 1)
+        assert load.outstanding == 1
+        load.on_done(number + 0.01)
+        assert load.outstanding == 0
+
+
 def test_time_without_work_is_no_credit() -> None:
     load = ClientLoad(0.0)
     load.on_report(1.0, report(0, 25, count=4))

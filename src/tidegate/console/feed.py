@@ -1,4 +1,4 @@
-"""What a node tells about itself in its `$SYS` topics, gathered: the data behind `tidegate top`.
+"""What a node tells about itself in its `$SYS` topics, gathered: the data behind `tidegate top` and the console.
 
 Messages come in one by one through `take`; whoever draws reads the fields whenever it wants. Counters are
 published at an interval that is longer than the screen's, so rates are the difference of two publications, and
@@ -70,6 +70,8 @@ class Publisher:
     rank: int
     class_name: str
     held_bytes: int
+    pinned: str = ""
+    excused: float = 0.0
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> Self:
@@ -84,6 +86,8 @@ class Publisher:
             rank=int(_number(row.get("rank"))),
             class_name=_text(row.get("class")),
             held_bytes=int(_number(row.get("held_bytes"))),
+            pinned=_text(row.get("pinned")),
+            excused=_number(row.get("excused")),
         )
 
 
@@ -124,6 +128,9 @@ class GroupMember:
     wait_ms: float
     share: float
     reports: bool
+    expected_ms: float = 0.0  # until it could begin with one more message, as the policy sees it
+    sent_ago_ms: float | None = None  # since it got its last message; None: it never got one
+    sent: int = 0
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> Self:
@@ -136,6 +143,9 @@ class GroupMember:
             wait_ms=_number(row.get("wait_ms")),
             share=_number(row.get("share")),
             reports=row.get("reports") is True,
+            expected_ms=_number(row.get("expected_ms")),
+            sent_ago_ms=None if row.get("sent_ago_ms") is None else _number(row.get("sent_ago_ms")),
+            sent=int(_number(row.get("sent"))),
         )
 
 
@@ -182,7 +192,7 @@ class Feed:
         if topic in DOCUMENTS:
             try:
                 document = json.loads(payload)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
             if isinstance(document, dict):
                 self.documents[topic] = document

@@ -1,0 +1,111 @@
+"""What an operator may order while the node runs: a message to `$tide/control/<action>`, answered by its PUBACK.
+
+Rules. Who may write the topic by the rights in force may give the order; without rights, who is on this machine. An
+order is a JSON object. What is refused says why in the Reason String (MQTT 5). Every order is logged, with who gave it.
+Nothing here is on the way of a message: the topic is found when its route is made.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.broker.flow_settings import BandName
+from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.encode import encode_packet
+from tidegate.mqtt.packets import Puback, Pubrec
+from tidegate.mqtt.properties import Properties, Property
+
+if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
+    from tidegate.broker.core import Core
+    from tidegate.broker.gate import Gate
+
+log = logging.getLogger("tidegate.operator")
+
+CONTROL_TOPIC: Final = b"$tide/control/"
+LONGEST_RELEASE: Final = 86_400.0  # seconds
+DEFAULT_RELEASE: Final = 60.0
+
+
+class OrderRefused(Exception):
+    """Why an order cannot be carried out; the text is for the operator."""
+
+
+def may_operate(conn: Connection, topic: bytes) -> bool:
+    """Whether the client may give orders on this topic."""
+    authorise = conn.core.authorise
+    return not conn.address if authorise is None else authorise.may_publish(conn, topic.decode())
+
+
+def on_order(conn: Connection, topic: bytes, payload: bytes) -> tuple[ReasonCode, str]:
+    """Carry out an order; gives the reason code and words for its acknowledgement."""
+    name = topic.removeprefix(CONTROL_TOPIC).decode()
+    who = {"by": conn.username or conn.session.client_id, "peer": conn.peer}
+    try:
+        try:
+            order = json.loads(payload)
+        except ValueError:
+            order = None
+        if not isinstance(order, dict):
+            raise OrderRefused("an order is a JSON object")
+        action = ACTIONS.get(name)
+        if action is None:
+            raise OrderRefused(f"there is no such order; known are {', '.join(ACTIONS)}")
+        done = action(conn.core, order)
+    except OrderRefused as error:
+        log.warning("order refused", extra=who | {"order": name, "why": str(error)})
+        return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, str(error)
+    log.warning("order carried out", extra=who | {"order": name} | done)
+    return ReasonCode.SUCCESS, ""
+
+
+def answer_of(conn: Connection, qos: int, pid: bytes, code: ReasonCode, why: str) -> bytes:
+    """The acknowledgement with its words; MQTT 3.1.1 has none."""
+    kind = Puback if qos == 1 else Pubrec
+    properties: Properties = {Property.REASON_STRING: why} if why and conn.problem_information else {}
+    packet = kind(packet_identifier=int.from_bytes(pid, "big"), reason_code=code, properties=properties)
+    return encode_packet(packet, conn.version)
+
+
+def _release(core: Core, order: dict[str, Any]) -> dict[str, Any]:
+    """`{"client": …, "seconds": 60}`: let a held publisher go on, and do not hold it again for so long."""
+    seconds = order.get("seconds", DEFAULT_RELEASE)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise OrderRefused("seconds is a number")
+    if not 0.0 <= seconds <= LONGEST_RELEASE:
+        raise OrderRefused(f"seconds is from 0 to {LONGEST_RELEASE:.0f}")
+    gate, conn = _publisher(core, order)
+    gate.excuse(conn, float(seconds))
+    return {"client": conn.session.client_id, "seconds": seconds}
+
+
+def _pin(core: Core, order: dict[str, Any]) -> dict[str, Any]:
+    """`{"client": …, "band": "urgent"}`: serve a publisher in a class of its own; null: by its rate, as others."""
+    band = order.get("band")
+    if band is not None and band not in list(BandName):
+        raise OrderRefused(f"band is one of {', '.join(BandName)}, or null")
+    gate, conn = _publisher(core, order)
+    if not gate.pin(conn, None if band is None else BandName(band)):
+        raise OrderRefused("classes need priority.policy = ageing, and room for one more")
+    return {"client": conn.session.client_id, "band": band}
+
+
+def _publisher(core: Core, order: dict[str, Any]) -> tuple[Gate, Connection]:
+    client = order.get("client")
+    if not isinstance(client, str):
+        raise OrderRefused("client is the identifier of a publisher")
+    session = core.sessions.get(client)
+    conn = None if session is None else session.conn
+    if core.gate is None or conn is None or conn.publisher is None:
+        raise OrderRefused("no publisher of this name is connected")
+    return core.gate, conn
+
+
+ACTIONS: Final[dict[str, Callable[[Core, dict[str, Any]], dict[str, Any]]]] = {
+    "release": _release,
+    "pin": _pin,
+}

@@ -1,0 +1,161 @@
+"""Reports of pipeline and lab as the page lists and shows them: files below folders that were named, and no others.
+
+A folder is searched for `report.html` (the pipeline's) and for pages of the lab (`README.md` with pictures beside it).
+Markdown is rendered without any HTML of its own; a report in HTML is shown in a sandbox.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from tidegate.console.errors import RoomMissing
+
+DEPTH: Final = 4
+MAX_REPORTS: Final = 200
+MAX_BYTES: Final = 20_000_000
+PICTURES: Final = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
+SKIPPED: Final = {"node_modules", "__pycache__"}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One page. `name` is for addresses: no part of a path comes from a browser."""
+
+    path: Path
+    root: Path
+
+    @property
+    def name(self) -> str:
+        return sha256(str(self.path).encode()).hexdigest()[:16]
+
+    @property
+    def kind(self) -> str:
+        return "pipeline" if self.path.suffix == ".html" else "lab"
+
+    @property
+    def title(self) -> str:
+        if self.kind == "pipeline":
+            return f"Pipeline: {self.path.parent.relative_to(self.root)}"
+        try:
+            with self.path.open(encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    if line.startswith("# "):
+                        return line[2:].strip()
+        except OSError:
+            pass
+        return str(self.path.parent.relative_to(self.root))
+
+    def as_object(self) -> dict[str, Any]:
+        stat = self.path.stat()
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "title": self.title,
+            "place": str(self.path.relative_to(self.root)),
+            "modified": stat.st_mtime,
+            "size_bytes": stat.st_size,
+        }
+
+
+def find(folders: tuple[Path, ...]) -> list[Report]:
+    """All reports, the newest first."""
+    if not folders:
+        raise RoomMissing(
+            "No folder of reports was named.",
+            "tidegate lab run NAME --out DIR, or tidegate pipeline report; then: tidegate console --reports DIR",
+        )
+    found: list[Report] = []
+    for root in folders:
+        _search(root, root, DEPTH, found)
+    return sorted(found, key=lambda report: report.path.stat().st_mtime, reverse=True)
+
+
+def _search(root: Path, folder: Path, depth: int, found: list[Report]) -> None:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return
+    names = {entry.name for entry in entries}
+    for entry in entries:
+        if len(found) >= MAX_REPORTS:
+            return
+        if entry.is_symlink():
+            continue
+        if entry.is_dir():
+            if depth and not entry.name.startswith(".") and entry.name not in SKIPPED:
+                _search(root, entry, depth - 1, found)
+        elif entry.name == "report.html" or (
+            entry.name == "README.md" and any(name.endswith(".json") for name in names)
+        ):
+            found.append(Report(entry, root))
+
+
+def get(folders: tuple[Path, ...], name: str) -> Report | None:
+    return next((report for report in find(folders) if report.name == name), None)
+
+
+def render(report: Report) -> str:
+    """A page of the lab as HTML; raw HTML in it is shown as text."""
+    from markdown_it import MarkdownIt
+
+    text = report.path.read_text(encoding="utf-8", errors="replace")[:MAX_BYTES]
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+
+    def picture(self: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
+        source = str(tokens[index].attrGet("src") or "")
+        is_own = "/" not in source and Path(source).suffix in PICTURES
+        tokens[index].attrSet("src", f"/reports/{report.name}/{source}" if is_own else "")
+        return str(self.image(tokens, index, options, env))
+
+    def cell(self: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
+        """Columns of numbers are aligned by a class: the page's policy allows no style in an element."""
+        style = str(tokens[index].attrs.pop("style", ""))
+        if style.endswith("right"):
+            tokens[index].attrs["class"] = "right"
+        return str(self.renderToken(tokens, index, options, env))
+
+    parser.add_render_rule("image", picture)
+    parser.add_render_rule("td_open", cell)
+    parser.add_render_rule("th_open", cell)
+    return str(parser.render(text))
+
+
+def read_picture(report: Report, file: str) -> tuple[bytes, str] | None:
+    """A picture beside a page, and its type."""
+    kind = PICTURES.get(Path(file).suffix)
+    if kind is None or file != Path(file).name or file.startswith("."):
+        return None
+    path = report.path.parent / file
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_BYTES:
+        return None
+    return path.read_bytes(), kind
+
+
+def describe_lake(place: str) -> list[dict[str, Any]]:
+    """One row a table of the lake."""
+    from tidegate.console.rooms import find_room
+
+    catalog, target = find_room("lake.catalog"), find_room("lake.target")
+    if catalog is None or target is None:
+        raise RoomMissing("The lake room is not installed.", "pip install 'tidegate[lake]'")
+    if not place:
+        raise RoomMissing(
+            "No lake was named.",
+            "tidegate serve --set lake.path=DIR records; then: tidegate console --lake DIR",
+        )
+    found = catalog.summaries(list(catalog.scan(target.Target.open(place))))
+    return [
+        {
+            "table": name,
+            "files": each.files,
+            "rows": each.rows,
+            "size_bytes": each.size,
+            "nodes": sorted(each.nodes),
+            "first": each.first.isoformat() if each.first else None,
+            "last": each.last.isoformat() if each.last else None,
+        }
+        for name, each in found.items()
+    ]

@@ -1,0 +1,17 @@
+"""Parts of Tidegate that may be there or not: found when a page needs them, so that the console works without."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from functools import lru_cache
+from typing import Any
+
+
+@lru_cache
+def find_room(name: str) -> Any:
+    """The module `tidegate.<name>`, or None if it, or something it needs, is not installed."""
+    try:
+        return importlib.import_module(f"tidegate.{name}")
+    except ImportError:
+        return None

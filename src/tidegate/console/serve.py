@@ -1,0 +1,103 @@
+"""Runs the console until it is told to stop, or until the process that started it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import uvicorn
+
+from tidegate.console.app import ConsoleApp
+from tidegate.console.errors import ConsoleError
+from tidegate.console.settings import ConsoleSettings
+from tidegate.console.watch import MakeClient, NodeWatch
+from tidegate.net.addresses import join_host_port
+
+FALLBACK_PORTS: Final = 50
+PARENT_POLL: Final = 0.5
+
+
+class _Server(uvicorn.Server):
+    """Streams have no end of their own: they are told when the server is to stop."""
+
+    def __init__(self, config: uvicorn.Config, app: ConsoleApp) -> None:
+        super().__init__(config)
+        self._console = app
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._console.is_stopping.set()
+        self.should_exit = True
+
+
+async def serve(
+    settings: ConsoleSettings,
+    make_client: MakeClient,
+    *,
+    port_fallback: bool = False,
+    parent: int = 0,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Raises ConsoleError if it cannot listen. `parent`: end with this process."""
+    settings.check()
+    sock = _listen(settings, port_fallback)
+    settings = replace(settings, port=sock.getsockname()[1])
+    app = ConsoleApp(settings, NodeWatch(make_client, settings.namespace))
+    config = uvicorn.Config(
+        app.build(),
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=settings.certfile,
+        ssl_keyfile=settings.keyfile,
+        h11_max_incomplete_event_size=32_768,
+        limit_concurrency=500,
+    )
+    server = _Server(config, app)
+    watching = asyncio.create_task(_watch_parent(parent, server)) if parent else None
+    scheme = "https" if settings.is_tls else "http"
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host
+    say(f"tidegate console on {scheme}://{join_host_port(host.strip('[]'), settings.port)}/")
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        if watching is not None:
+            watching.cancel()
+
+
+async def _watch_parent(parent: int, server: _Server) -> None:
+    while os.getppid() == parent:
+        await asyncio.sleep(PARENT_POLL)
+    server.stop()
+
+
+def _listen(settings: ConsoleSettings, port_fallback: bool) -> socket.socket:
+    host = settings.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    tries = FALLBACK_PORTS if port_fallback else 1
+    for port in range(settings.port, settings.port + tries):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+            sock.listen(128)
+        except OSError as error:
+            sock.close()
+            if port == settings.port + tries - 1:
+                raise ConsoleError(
+                    f"the console cannot listen on {join_host_port(host, port)}: {error.strerror}",
+                    "choose another with --http-port; 0 picks a free one",
+                ) from None
+            continue
+        sock.setblocking(False)
+        return sock
+    raise AssertionError("unreachable")

@@ -1,0 +1,207 @@
+// The frame: pages by the address behind #, the menu, what is known of the node, theme, login.
+
+import { logIn, logOut, session, whenLoggedOut } from "./api.js";
+import { fill, h } from "./dom.js";
+import { icon } from "./icons.js";
+import { Live } from "./live.js";
+import cluster from "./pages/cluster.js";
+import groups from "./pages/groups.js";
+import overview from "./pages/overview.js";
+import policy from "./pages/policy.js";
+import publishers from "./pages/publishers.js";
+import reports from "./pages/reports.js";
+import rpc from "./pages/rpc.js";
+import spaces from "./pages/spaces.js";
+
+const PAGES = { overview, publishers, groups, cluster, rpc, spaces, policy, reports };
+const LOADS = { LOW: ["good", "load low"], HIGH: ["warn", "load high"], OVERLOAD: ["bad", "overload"] };
+const byId = (id) => document.getElementById(id);
+
+const context = { session: null, isOperator: false };
+let live = null;
+let page = null;
+let isStreamOpen = true;
+let node = {};
+
+function route() {
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+  return { name: name in PAGES ? name : "overview", rest: rest.map(decodeURIComponent) };
+}
+
+function show() {
+  const { name, rest } = route();
+  live?.close();
+  page?.close?.();
+  const main = byId("main");
+  main.replaceChildren();
+  document.title = `${PAGES[name].title} · Tidegate`;
+  byId("title").textContent = PAGES[name].title;
+  for (const link of byId("nav").children) {
+    if (link.dataset.page === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  setMenu(false);
+  page = PAGES[name].open(main, context, rest);
+  live = new Live(PAGES[name].channels ?? [], {
+    onState: (isOpen, isRefused) => {
+      if (isOpen && !isStreamOpen) page.onReconnect?.();
+      isStreamOpen = isOpen;
+      drawNode();
+      if (isRefused) setTimeout(revive, 1000);
+    },
+    onEvent: (channel, state) => {
+      if (channel === "node") {
+        if (node.is_connected === false && state.is_connected) page.onReconnect?.();
+        node = state;
+        drawNode();
+      } else page.update?.(channel, state);
+    },
+    onLogout: showLogin,
+  });
+}
+
+// The console was started anew and knows our session no more: ask for another, or for the password.
+async function revive() {
+  try {
+    begin(await session());
+  } catch (error) {
+    if (error.status !== 401) setTimeout(revive, 2000);
+  }
+}
+
+function drawNode() {
+  const [level, words] = LOADS[node.state] ?? ["", ""];
+  fill(byId("node"), [node, isStreamOpen], () => [
+    node.name ? h("span", { class: "name" }, node.name) : null,
+    h("span", { class: "address" }, node.address ?? ""),
+    isStreamOpen && node.is_connected
+      ? h("span", { class: `badge ${level}` }, words || "connected")
+      : h("span", { class: "badge bad" }, "not connected"),
+  ]);
+  const banner = byId("banner");
+  const [text, hint] = !isStreamOpen
+    ? ["The console does not answer.", "The page goes on by itself when it is back; the node is not affected."]
+    : node.is_connected === false
+      ? [`The node cannot be reached: ${node.problem}`, "The console tries again every few seconds."]
+      : node.problem
+        ? [`Something is missing: ${node.problem}`, ""]
+        : node.is_stale
+          ? ["The node has said nothing for some seconds.", "It is overloaded, or features.sys_interval is 0."]
+          : ["", ""];
+  banner.hidden = !text;
+  fill(banner, [text, hint], () => [text, hint ? h("span", { class: "hint" }, hint) : null]);
+}
+
+function setMenu(isOpen) {
+  byId("shell").classList.toggle("open", isOpen);
+  byId("menu").setAttribute("aria-expanded", String(isOpen));
+}
+
+const THEMES = ["auto", "light", "dark"];
+
+function setTheme(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = `Theme: ${theme}`;
+  try {
+    localStorage.setItem("tidegate-theme", theme);
+  } catch {
+    return; // a browser that keeps nothing still shows it
+  }
+  page?.redraw?.();
+}
+
+function storedTheme() {
+  try {
+    const found = localStorage.getItem("tidegate-theme");
+    return THEMES.includes(found) ? found : "auto";
+  } catch {
+    return "auto";
+  }
+}
+
+function showLogin() {
+  live?.close();
+  page?.close?.();
+  page = null;
+  byId("shell").hidden = true;
+  document.title = "Log in · Tidegate";
+  const user = h("input", { name: "user", autocomplete: "username", required: true });
+  const password = h("input", { name: "password", type: "password", autocomplete: "current-password", required: true });
+  const error = h("p", { class: "error", role: "alert" });
+  const button = h("button", { class: "primary" }, "Log in");
+  const form = h(
+    "form",
+    { class: "panel" },
+    h("div", { class: "brand" }, h("img", { src: "/static/icon.svg", alt: "", width: 34, height: 34 }), h("h1", {}, "Tidegate")),
+    h("label", { class: "field" }, "User name", user),
+    h("label", { class: "field" }, "Password", password),
+    error,
+    button,
+  );
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    error.textContent = "";
+    try {
+      begin(await logIn(user.value, password.value));
+    } catch (problem) {
+      error.textContent = problem.message;
+      password.value = "";
+      password.focus();
+    } finally {
+      button.disabled = false;
+    }
+  });
+  byId("login").replaceChildren(h("main", { class: "login" }, form));
+  byId("login").hidden = false;
+  user.focus();
+}
+
+function begin(found) {
+  context.session = found;
+  context.isOperator = found.role === "operator";
+  byId("login").hidden = true;
+  byId("login").replaceChildren();
+  byId("who").textContent = found.has_accounts ? `${found.user}, ${found.role}` : context.isOperator ? "On this machine" : "Read only";
+  byId("logout").hidden = !found.has_accounts;
+  byId("shell").hidden = false;
+  show();
+}
+
+async function start() {
+  byId("nav").replaceChildren(
+    ...Object.entries(PAGES).map(([name, each]) => h("a", { href: `#/${name}`, "data-page": name }, icon(name), each.title)),
+  );
+  setTheme(storedTheme());
+  byId("theme").addEventListener("click", () => {
+    setTheme(THEMES[(THEMES.indexOf(storedTheme()) + 1) % THEMES.length]);
+  });
+  byId("logout").addEventListener("click", () => logOut());
+  byId("menu").addEventListener("click", () => setMenu(byId("menu").getAttribute("aria-expanded") !== "true"));
+  document.querySelector(".body").addEventListener("pointerdown", (event) => {
+    if (!event.target.closest("#menu")) setMenu(false);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") setMenu(false);
+  });
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    byId("main").focus();
+  });
+  window.addEventListener("hashchange", () => {
+    if (context.session && !byId("shell").hidden) {
+      show();
+      byId("main").focus({ preventScroll: true });
+      window.scrollTo(0, 0);
+    }
+  });
+  whenLoggedOut(showLogin);
+  try {
+    begin(await session());
+  } catch (error) {
+    if (error.status !== 401) showLogin();
+  }
+}
+
+start();

@@ -1,0 +1,193 @@
+// What is happening, and why: the numbers of now, a quarter of an hour behind them, and words for what stands out.
+
+import { get } from "../api.js";
+import { Chart } from "../chart.js";
+import { amount, bytes, count, duration, fill, h, milliseconds, panel, percent } from "../dom.js";
+import { pace, verdict } from "../publisher.js";
+
+const KEPT = 900;
+
+const TILES = [
+  ["in", "Messages in", "/s"],
+  ["out", "Messages out", "/s"],
+  ["latency", "Latency", ""],
+  ["lag", "Loop lag", ""],
+  ["connections", "Connections", ""],
+  ["memory", "Memory", ""],
+  ["dropped", "Dropped", ""],
+  ["held", "Held publishers", ""],
+];
+
+function open(main) {
+  const tiles = Object.fromEntries(
+    TILES.map(([name, label, unit]) => {
+      const value = h("span", {}, "–");
+      const more = h("div", { class: "more" });
+      const element = h(
+        "div",
+        { class: "panel tile", "data-tile": name },
+        h("div", { class: "label" }, label),
+        h("div", { class: "value" }, value, unit ? h("small", {}, unit) : null),
+        more,
+      );
+      return [name, { element, value, more }];
+    }),
+  );
+  const charts = [
+    new Chart({
+      title: "Throughput",
+      note: "messages a second",
+      series: [
+        { name: "in", key: "received", color: "--c1" },
+        { name: "out", key: "sent", color: "--c2" },
+      ],
+      format: amount,
+    }),
+    new Chart({
+      title: "Latency",
+      note: "publish to delivery",
+      series: [
+        { name: "round trip", key: "latency_ms", color: "--c1" },
+        { name: "wait", key: "wait_ms", color: "--c3" },
+      ],
+      format: milliseconds,
+    }),
+    new Chart({
+      title: "Loop lag and held publishers",
+      series: [
+        { name: "lag in ms", key: "lag_ms", color: "--c5" },
+        { name: "held", key: "held", color: "--c2" },
+      ],
+      format: amount,
+    }),
+    new Chart({
+      title: "Memory",
+      series: [
+        { name: "resident", key: "memory_bytes", color: "--c3" },
+        { name: "queued", key: "queued_bytes", color: "--c4" },
+      ],
+      format: bytes,
+    }),
+    new Chart({
+      title: "Connections",
+      series: [{ name: "connected", key: "connections", color: "--c4" }],
+      format: amount,
+    }),
+    new Chart({
+      title: "Drops",
+      note: "messages a second",
+      series: [
+        { name: "for slow readers", key: "lost", color: "--c5" },
+        { name: "of held publishers", key: "shed", color: "--c7" },
+      ],
+      format: amount,
+    }),
+  ];
+  const notes = h("ul", { class: "notes" });
+  const top = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Publishers that matter most" });
+  const queues = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Longest queues" });
+  const publishersLink = h("a", { href: "#/publishers", class: "push" }, "All publishers");
+  const publishers = panel("Publishers", top);
+  publishers.querySelector("header").append(publishersLink);
+  main.append(
+    h("div", { class: "tiles" }, Object.values(tiles).map((tile) => tile.element)),
+    panel("What is going on", notes),
+    h("div", { class: "grid two" }, charts.slice(0, 2).map((chart) => chart.element)),
+    h("div", { class: "grid two" }, publishers, panel("Queues", queues)),
+    h("div", { class: "grid two" }, charts.slice(2).map((chart) => chart.element)),
+  );
+
+  let columns = { at: [] };
+  let isLoaded = false;
+
+  async function load() {
+    isLoaded = false;
+    columns = await get("/api/history");
+    columns.at ??= [];
+    isLoaded = true;
+    draw();
+  }
+
+  function draw() {
+    for (const chart of charts) chart.set(columns);
+  }
+
+  function take(point) {
+    if (!isLoaded || !point || point.at === undefined || point.at === columns.at.at(-1)) return;
+    const known = columns.at.length;
+    for (const [name, value] of Object.entries(point)) {
+      columns[name] ??= Array(known).fill(null);
+      columns[name].push(value);
+      if (columns[name].length > KEPT) columns[name].shift();
+    }
+    draw();
+  }
+
+  function set(name, value, more = "") {
+    if (tiles[name].value.textContent !== value) tiles[name].value.textContent = value;
+    if (tiles[name].more.textContent !== more) tiles[name].more.textContent = more;
+  }
+
+  function update(_, { pulse, point, latency, notes: words, queues: rows, top: best, queues_total, publishers_total }) {
+    const load = pulse.load ?? {};
+    set("in", amount(point.received), `${bytes(point.bytes_received)}/s`);
+    set("out", amount(point.sent), `${bytes(point.bytes_sent)}/s`);
+    set("latency", milliseconds(latency.p50), latency.p95 === null ? "no right to measure" : `95 %: ${milliseconds(latency.p95)}`);
+    set("lag", milliseconds(load.lag_ms ?? null), `wait ${milliseconds(load.wait_ms ?? null)}`);
+    set("connections", count(pulse.connections), `${count(pulse.sessions)} sessions`);
+    set("memory", bytes(pulse.memory_bytes), load.memory_share === undefined ? "" : `${percent(load.memory_share)} of its bound`);
+    set("dropped", count(pulse.dropped), pulse.shed ? `${amount(pulse.shed)} of held publishers` : `${amount(point.dropped)}/s now`);
+    set("held", count(load.held), `up for ${duration(pulse.uptime)}`);
+    take(point);
+    fill(notes, words, () =>
+      words.length
+        ? words.map((note) => h("li", {}, h("span", { class: `badge ${note.level}` }, { bad: "act", warn: "look", good: "handled" }[note.level]), h("a", { href: `#/${note.page}` }, note.text)))
+        : [h("li", {}, h("span", { class: "badge good" }, "calm"), "Nothing stands out. Every publisher keeps to its habit, and nobody waits.")],
+    );
+    fill(top, best, () => publisherTable(best));
+    publishersLink.textContent = publishers_total ? `All ${count(publishers_total)}` : "All publishers";
+    fill(queues, [rows, queues_total], () => queueTable(rows, queues_total));
+  }
+
+  load();
+  return { update, onReconnect: load, redraw: draw, close: () => charts.forEach((chart) => chart.close()) };
+}
+
+function publisherTable(rows) {
+  if (!rows.length) return h("div", { class: "empty" }, "Nobody has published yet.");
+  return h(
+    "table",
+    {},
+    h("thead", {}, h("tr", {}, h("th", {}, "Client"), h("th", {}, "Pace against habit"), h("th", {}, "Verdict"))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, h("td", { class: "id mono", title: row.client }, row.client), h("td", {}, pace(row)), h("td", {}, verdict(row))))),
+  );
+}
+
+function queueTable(rows, total) {
+  if (!rows.length) return h("div", { class: "empty" }, "Nothing waits for anybody.");
+  return [
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, h("th", {}, "Client"), ...["Waiting", "Size", "In flight", "Dropped"].map((name) => h("th", { class: "right" }, name)))),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            {},
+            h("td", { class: "id mono", title: row.client }, row.client, row.is_connected ? "" : h("span", { class: "soft" }, " (away)")),
+            h("td", { class: "right num" }, count(row.messages)),
+            h("td", { class: "right num nowrap" }, bytes(row.size_bytes)),
+            h("td", { class: "right num" }, count(row.inflight)),
+            h("td", { class: "right num" }, count(row.dropped)),
+          ),
+        ),
+      ),
+    ),
+    total > rows.length ? h("p", { class: "soft" }, `and ${count(total - rows.length)} more`) : null,
+  ];
+}
+
+export default { title: "Overview", channels: ["overview"], open };

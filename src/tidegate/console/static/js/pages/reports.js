@@ -1,0 +1,64 @@
+// Reports of the pipeline and of the lab, and what the lake holds.
+
+import { get } from "../api.js";
+import { bytes, count, h, missing, moment, panel } from "../dom.js";
+
+function open(main, _context, [name]) {
+  if (name) showOne(main, name);
+  else showAll(main);
+  return {};
+}
+
+async function showAll(main) {
+  const found = await get("/api/reports");
+  if (found.missing) {
+    main.append(h("section", { class: "panel" }, missing(found)));
+    return;
+  }
+  const list = h(
+    "ul",
+    { class: "list" },
+    found.reports.map((report) =>
+      h("li", {}, h("a", { href: `#/reports/${report.name}` }, h("span", { class: "badge info" }, report.kind), h("b", {}, report.title), h("span", { class: "soft" }, `${report.place}, ${moment(report.modified)}`))),
+    ),
+  );
+  main.append(
+    h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Reports")), found.reports.length ? list : h("div", { class: "empty" }, "No report was found in the folders that were named.")),
+    panel("Lake", found.lake ? lakeTable(found.lake) : missing(found.lake_missing)),
+  );
+}
+
+function lakeTable(rows) {
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Tables of the lake" },
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, h("th", {}, "Table"), ["Rows", "Files", "Size"].map((each) => h("th", { class: "right" }, each)), h("th", {}, "First"), h("th", {}, "Last"), h("th", {}, "Nodes"))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, h("td", { class: "mono" }, row.table), h("td", { class: "right num" }, count(row.rows)), h("td", { class: "right num" }, count(row.files)), h("td", { class: "right num nowrap" }, bytes(row.size_bytes)), h("td", {}, moment(row.first)), h("td", {}, moment(row.last)), h("td", {}, row.nodes.join(", "))))),
+    ),
+  );
+}
+
+async function showOne(main, name) {
+  const back = h("p", {}, h("a", { href: "#/reports" }, "All reports"));
+  try {
+    const report = await get(`/api/reports/${encodeURIComponent(name)}`);
+    const body = h("div", { class: "inner report" });
+    if (report.frame) body.append(h("iframe", { src: report.frame, sandbox: "allow-scripts", title: report.title }));
+    // Rendered by the server from Markdown, without any HTML of its own.
+    else body.innerHTML = report.html;
+    body.querySelectorAll("h1").forEach((head) => head.replaceWith(h("h2", {}, head.textContent)));
+    body.querySelectorAll("table").forEach((table) => {
+      const region = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" });
+      table.replaceWith(region);
+      region.append(table);
+    });
+    main.append(back, h("section", { class: "panel" }, body));
+  } catch (error) {
+    main.append(back, h("section", { class: "panel" }, missing({ missing: error.message, hint: error.hint })));
+  }
+}
+
+export default { title: "Reports", channels: [], open };

@@ -1,0 +1,69 @@
+// Spaces of RDF triples: their version, size and load, asked for every two seconds.
+
+import { get } from "../api.js";
+import { amount, count, fill, h, milliseconds, missing } from "../dom.js";
+
+function open(main, context) {
+  const names = new Set(context.session.spaces.length ? context.session.spaces : ["default"]);
+  const input = h("input", { "aria-label": "Name of a space", placeholder: "Name of a space", pattern: "[A-Za-z0-9][A-Za-z0-9_\\-]*", maxlength: "64" });
+  const form = h("form", { class: "bar" }, input, h("button", {}, "Show"));
+  const list = h("div", { class: "grid two" });
+  const cards = new Map();
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (input.value && input.validity.valid) {
+      names.add(input.value);
+      input.value = "";
+      look();
+    }
+  });
+  main.append(form, list);
+
+  async function look() {
+    for (const name of names) {
+      if (!cards.has(name)) {
+        const body = h("div", { class: "inner" });
+        cards.set(name, body);
+        list.append(h("section", { class: "panel" }, h("header", {}, h("h2", { class: "mono" }, name)), body));
+      }
+      let found;
+      try {
+        found = await get(`/api/spaces/${encodeURIComponent(name)}`);
+      } catch (error) {
+        found = { missing: error.message, hint: error.hint };
+      }
+      if (timer === null) return;
+      fill(cards.get(name), found, () => card(found));
+    }
+  }
+
+  let timer = setInterval(look, 2000);
+  look();
+  return {
+    close: () => {
+      clearInterval(timer);
+      timer = null;
+    },
+  };
+}
+
+function card(found) {
+  if (found.missing) return missing(found);
+  if (found.problem) return missing({ missing: found.problem, hint: found.hint });
+  const load = found.load ?? {};
+  const seconds = (value) => (value === undefined ? "–" : milliseconds(value * 1000));
+  return h(
+    "dl",
+    { class: "facts" },
+    Object.entries({
+      "Version": found.version || "–",
+      "Triples": count(found.triples),
+      "A request takes": seconds(load.processing),
+      "A request waits": seconds(load.queueing),
+      "Could serve": load.capacity === undefined ? "–" : `${amount(load.capacity)} requests a second`,
+      "Watchers": count(load.watchers ?? 0),
+    }).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
+}
+
+export default { title: "Spaces", channels: [], open };

@@ -1,0 +1,235 @@
+"""The console's one connection to the node: reads its reports, measures a round trip, and comes back when it is lost.
+
+What costs the node anything is asked for only while a browser shows it: `ask` a subject, and its topics are subscribed
+to for some seconds. The pulse alone is always read, so that charts have a past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from statistics import quantiles
+from typing import Any, Final
+
+from tidegate.client import Client, Message, SubscribeRefused
+from tidegate.console import feed as topics
+from tidegate.console.cluster import ClusterView
+from tidegate.console.feed import Feed
+from tidegate.console.history import GroupsHistory, NodeHistory
+from tidegate.console.publishers import PublisherTable
+from tidegate.console.rpc import RpcView
+from tidegate.errors import TidegateError
+
+log = logging.getLogger("tidegate.console")
+
+PULSE: Final = "$SYS/tide/pulse"
+ALL_PUBLISHERS: Final = "$SYS/tide/publishers/all"
+POLICY_VERSION: Final = "$SYS/tide/policy/version"
+CLUSTER: Final = "$SYS/cluster/#"
+ASKED_FOR: Final = 5.0  # seconds that a subject stays wanted after a browser asked
+FIRST_DELAY, LONGEST_DELAY = 0.3, 3.0  # seconds between two attempts to connect
+PROBES: Final = 60
+PROBE_INTERVAL: Final = 1.0
+PROBE_LOST: Final = 10.0  # seconds after which one that did not come back is given up
+
+MakeClient = Callable[[], Client]
+
+
+class NodeWatch:
+    """Everything the console knows of its node. `run` until cancelled; all else reads."""
+
+    def __init__(self, make_client: MakeClient, namespace: str = "main") -> None:
+        self._make_client = make_client
+        self.client: Client | None = None
+        self.address = ""
+        self.problem = "connecting"
+        self.refused: list[str] = []  # topic filters that the console has no right to
+        self.feed = Feed()
+        self.pulse: dict[str, Any] = {}
+        self.history = NodeHistory()
+        self.groups = GroupsHistory()
+        self.table = PublisherTable()
+        self.cluster = ClusterView()
+        self.rpc = RpcView(namespace)
+        self.policy_version = ""
+        self.latencies: deque[float] = deque(maxlen=PROBES)
+        self._asked: dict[str, float] = {}
+        self._subscribed: set[str] = set()
+        self._probe_topic = f"tidegate/probe/{secrets.token_hex(8)}"
+        self._probe_sent = 0.0
+        self._subjects: dict[str, tuple[str, ...]] = {
+            "reports": (topics.PUBLISHERS, topics.QUEUES, topics.GROUPS),
+            "publishers": (ALL_PUBLISHERS,),
+            "rpc": self.rpc.topics,
+        }
+
+    @property
+    def is_connected(self) -> bool:
+        return self.client is not None and self.client.is_connected
+
+    def ask(self, *subjects: str) -> None:
+        """Somebody looks at these now."""
+        until = time.monotonic() + ASKED_FOR
+        for subject in subjects:
+            self._asked[subject] = until
+
+    def latency(self) -> dict[str, float | None]:
+        """Milliseconds from a publish of ours until it is back: the middle, and the slow end, of the last minute."""
+        known = sorted(self.latencies)
+        if not known:
+            return {"latest": None, "p50": None, "p95": None}
+        p95 = quantiles(known, n=20, method="inclusive")[18] if len(known) > 1 else known[0]
+        return {
+            "latest": round(self.latencies[-1], 3),
+            "p50": round(known[len(known) // 2], 3),
+            "p95": round(p95, 3),
+        }
+
+    async def run(self) -> None:
+        """Connect, read, and again, until cancelled."""
+        delay = FIRST_DELAY
+        while True:
+            began = time.monotonic()
+            try:
+                await self._one_life()
+                self.problem = "the node ended the connection"
+            except TidegateError as error:
+                hint = getattr(error, "hint", "")
+                self.problem = f"{error}{f' ({hint})' if hint else ''}"
+            except OSError as error:
+                self.problem = f"{self.address}: {error.strerror or error}"
+            except Exception as error:  # a fault of ours must not be the end of all looking
+                log.exception("the console failed, and begins anew")
+                self.problem = f"{type(error).__name__}: {error}"
+            if time.monotonic() - began > LONGEST_DELAY:
+                delay = FIRST_DELAY
+                log.warning("connection to the node lost", extra={"why": self.problem})
+            await asyncio.sleep(delay)
+            delay = min(LONGEST_DELAY, delay * 2)
+
+    async def _one_life(self) -> None:
+        client = self._make_client()
+        self.address = str(client.endpoint)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            async with client:
+                self._begin(client)
+                tasks.append(asyncio.create_task(self._read(client)))
+                await self._subscribe(client, *topics.TOPICS[4:], topics.LOAD, PULSE, POLICY_VERSION, CLUSTER)
+                self.problem = ""
+                tasks += [asyncio.create_task(work(client)) for work in (self._follow_demand, self._probe)]
+                # Whichever ends, ends this life: none of them does while all is well.
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            self.client = None
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, client: Client) -> None:
+        """Counters and clients of another life would be mixed with this one's."""
+        self.client = client
+        self.feed = Feed()
+        self.cluster.clear()
+        self.rpc.clear()
+        self.table.clear()
+        self.refused = []
+        self._subscribed = set()
+        self._probe_sent = 0.0
+        self.policy_version = ""
+
+    async def _subscribe(self, client: Client, *filters: str) -> None:
+        """What is refused is remembered, and shown as a gap with its reason."""
+        try:
+            await client.subscribe(*filters)
+        except SubscribeRefused as error:
+            self.refused += [
+                name
+                for name, code in zip(error.topic_filters, error.reason_codes, strict=True)
+                if code >= 0x80 and name not in self.refused
+            ]
+
+    async def _follow_demand(self, client: Client) -> None:
+        while True:
+            now = time.monotonic()
+            for subject, filters in self._subjects.items():
+                is_wanted = self._asked.get(subject, 0.0) > now
+                if is_wanted and subject not in self._subscribed:
+                    self._subscribed.add(subject)
+                    await self._subscribe(client, *filters)
+                elif not is_wanted and subject in self._subscribed:
+                    self._subscribed.discard(subject)
+                    granted = [name for name in filters if name in client.subscriptions]
+                    if granted:
+                        await client.unsubscribe(*granted)
+            await asyncio.sleep(0.2)
+
+    async def _probe(self, client: Client) -> None:
+        """Publish to ourselves once a second; without the right to that topic there is no latency to show."""
+        is_allowed = True
+        try:
+            await client.subscribe(self._probe_topic)
+        except SubscribeRefused:
+            is_allowed = False
+        while True:
+            is_lost = time.perf_counter() - self._probe_sent > PROBE_LOST
+            if is_allowed and (not self._probe_sent or is_lost):
+                self._probe_sent = time.perf_counter()
+                await client.publish(self._probe_topic, b"")
+            await asyncio.sleep(PROBE_INTERVAL)
+
+    async def _read(self, client: Client) -> None:
+        """Anybody may publish: a message that we cannot bear is left out."""
+        async for message in client.messages:
+            try:
+                self._take(message)
+            except Exception:
+                log.exception("a message was left out", extra={"topic": message.topic[:200]})
+
+    def _take(self, message: Message) -> None:
+        topic = message.topic
+        if topic == self._probe_topic:
+            if self._probe_sent:
+                self.latencies.append((time.perf_counter() - self._probe_sent) * 1e3)
+                self._probe_sent = 0.0
+            return
+        if topic.startswith("$SYS/cluster/"):
+            self.cluster.take(topic, message.payload, time.time())
+        elif topic.startswith(self.rpc.root):
+            self.rpc.take(topic, message.payload, time.time())
+        elif topic == POLICY_VERSION:
+            self.policy_version = message.payload.decode(errors="replace")
+        elif topic in (PULSE, ALL_PUBLISHERS):
+            self._take_document(topic, message.payload)
+        else:
+            self.feed.take(topic, message.payload, time.monotonic(), is_retained=message.retain)
+            if topic == topics.PUBLISHERS:
+                self.table.take_top(self.feed.publishers, self.feed.total(topics.PUBLISHERS))
+            elif topic == topics.GROUPS and topic in self.feed.documents:
+                self.groups.take(self.feed.documents[topic])
+
+    def _take_document(self, topic: str, payload: bytes) -> None:
+        try:
+            document = json.loads(payload)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(document, dict):
+            return
+        if topic == ALL_PUBLISHERS:
+            self.table.take_page(document)
+            return
+        self.pulse = document
+        if isinstance(document.get("policy"), str) and document["policy"]:
+            self.policy_version = document["policy"]
+        load = document.get("load")
+        if isinstance(load, dict):
+            self.feed.documents[topics.LOAD] = load
+        self.history.take(document, self.latencies[-1] if self.latencies else None)

@@ -1,0 +1,208 @@
+"""Every page of the console in a real browser, against a real node: what it shows, and that everybody can use it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Console, OpenPage, StartConsole, say, until
+from tidegate.broker.settings import Features
+from tidegate.testing import BrokerThread
+
+PAGES = ("overview", "publishers", "groups", "cluster", "rpc", "spaces", "policy", "reports")
+READY = {
+    "overview": ".notes li",
+    "publishers": ".vrow",
+    "groups": ".why b",
+    "cluster": ".empty",
+    "rpc": ".empty",
+    "spaces": ".empty",
+    "policy": ".empty",
+    "reports": ".list a",
+}
+
+
+def wait_ready(page: Page, name: str) -> None:
+    page.locator(READY[name]).first.wait_for()
+
+
+# Dark differs in colours alone, and these three pages have all of them.
+@pytest.mark.parametrize("scheme, pages", [("light", PAGES), ("dark", PAGES[:3])])
+def test_no_page_has_a_fault_that_axe_knows(
+    busy_console: Console, open_page: OpenPage, scheme: str, pages: tuple[str, ...]
+) -> None:
+    page = open_page(busy_console, color_scheme=scheme)
+    for name in pages:
+        page.goto(f"{busy_console.url}/#/{name}")
+        wait_ready(page, name)
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{name}: {found.generate_report()}"
+
+
+def test_every_page_fits_a_phone(busy_console: Console, open_page: OpenPage) -> None:
+    page = open_page(busy_console, viewport={"width": 375, "height": 740})
+    for name in PAGES:
+        page.goto(f"{busy_console.url}/#/{name}")
+        wait_ready(page, name)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 375, f"{name} is {width} wide"
+    expect(page.locator("#side")).to_be_hidden()
+    page.click("#menu")
+    page.click("nav a[data-page=groups]")
+    expect(page.locator("#title")).to_have_text("Shared groups")
+    expect(page.locator("#side")).to_be_hidden()
+
+
+def test_the_overview_tells_what_is_going_on(busy_console: Console, open_page: OpenPage) -> None:
+    page = open_page(busy_console)
+    expect(page.locator(".node .name")).to_have_text("harbour")
+    expect(page.locator(".notes")).to_contain_text("Held because they are too fast: camera")
+    expect(page.locator("[data-tile=held] .value")).to_have_text("1")
+    expect(page.locator("[data-tile=latency] .value")).to_contain_text("ms")
+    queue = page.locator("tr", has_text="archive")
+    expect(queue).to_contain_text("(away)")
+    expect(queue.locator("td").nth(1)).to_have_text("5")
+    label = page.locator("canvas").first.get_attribute("aria-label") or ""
+    assert label.startswith("Throughput, now: in ")
+
+
+def test_publishers_are_searched_sorted_and_filtered(busy_console: Console, open_page: OpenPage) -> None:
+    page = open_page(busy_console, "publishers")
+    names = page.locator(".vrow > :first-child")
+    expect(names.first).to_have_text("camera")  # trouble first
+    page.fill("input[type=search]", "METER-")
+    expect(names).to_have_count(5)
+    page.fill("input[type=search]", "")
+    page.get_by_role("button", name="Client", exact=True).click()
+    expect(names.first).to_have_text("camera")
+    page.get_by_role("button", name="Client ↑").click()
+    expect(names.last).to_have_text("camera")
+    page.locator(".chip", has_text="held").click()
+    expect(names).to_have_text(["camera"])
+    expect(page.locator("[role=columnheader][aria-sort=descending]")).to_contain_text("Client")
+
+
+def test_the_table_is_used_with_the_keyboard_alone(busy_console: Console, open_page: OpenPage) -> None:
+    page = open_page(busy_console, "publishers")
+    page.locator(".vrow").nth(2).wait_for()
+    page.locator(".vrow[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    focused = page.evaluate("document.activeElement.getAttribute('aria-rowindex')")
+    assert focused == "4"
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog.sheet")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog.sheet")).to_have_count(0)
+
+
+def test_a_group_shows_members_and_why_the_last_choice_fell(
+    busy_console: Console, open_page: OpenPage
+) -> None:
+    page = open_page(busy_console, "groups")
+    expect(page.locator("h2", has_text="$share/crew/jobs/+")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.locator(".why")).to_contain_text(re.compile("Last choice: (anna|bert): "))
+    expect(page.locator(".legend")).to_contain_text("anna")
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("cluster", "This node is no part of a cluster"),
+        ("spaces", "Nobody serves a space called default"),
+    ],
+)
+def test_a_page_whose_room_is_not_there_says_so_plainly(
+    busy_console: Console, open_page: OpenPage, name: str, words: str
+) -> None:
+    page = open_page(busy_console, name)
+    expect(page.locator(".empty")).to_contain_text(words)
+    expect(page.locator(".empty code")).to_contain_text("tidegate ")
+
+
+def test_reports_of_the_lab_are_listed_and_rendered(busy_console: Console, open_page: OpenPage) -> None:
+    page = open_page(busy_console, "reports")
+    page.locator(".list a").first.click()
+    expect(page.locator(".report table").first).to_be_visible()
+    picture = page.locator(".report img").first
+    picture.scroll_into_view_if_needed()
+    until(lambda: picture.evaluate("(each) => each.naturalWidth") > 100)
+
+
+def test_a_report_with_scripts_runs_in_a_sandbox(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage, tmp_path: Path
+) -> None:
+    script = "try { parent.document; out = 'free'; } catch { out = 'alone'; } document.body.append(out);"
+    (tmp_path / "report.html").write_text(f"<body><script>let out; {script}</script></body>")
+    page = open_page(start_console(tidegate_broker, "--reports", tmp_path), "reports")
+    page.locator(".list a").click()
+    expect(page.frame_locator("iframe").locator("body")).to_have_text("alone", use_inner_text=True)
+
+
+def test_the_cluster_page_shows_nodes_drains_and_events(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    state = {
+        "sessions": 4,
+        "subscriptions": 3,
+        "queued_messages": 0,
+        "load": "LOW",
+        "linked": True,
+        "address": "h:1",
+    }
+    for name, role, clients in (("head", "head", 1), ("edge0", "edge", 7), ("edge1", "edge", 2)):
+        say(tidegate_broker, f"$SYS/cluster/{name}", {"name": name, "role": role, "clients": clients} | state)
+    page = open_page(start_console(tidegate_broker), "cluster")
+    expect(page.locator("svg.map .box")).to_have_count(3)
+    expect(page.locator("tbody tr", has_text="edge0")).to_contain_text("7")
+    say(
+        tidegate_broker,
+        "$SYS/cluster/drain/edge0",
+        {"node": "edge0", "state": "running", "moved": 3, "failed": 0, "total": 7},
+    )
+    expect(page.locator(".panel", has_text="Plans, drains")).to_contain_text("3 of 7 moved")
+    say(
+        tidegate_broker,
+        "$SYS/cluster/edge1",
+        {"name": "edge1", "role": "edge", "clients": 9} | state | {"linked": False},
+    )
+    expect(page.locator(".log")).to_contain_text("edge1 is not reachable")
+    expect(page.locator("svg.map .link.down")).to_have_count(1)
+
+
+def test_the_rpc_page_lists_dead_tasks(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    task = {
+        "id": "t-17",
+        "kind": "new-price",
+        "attempt": 5,
+        "reason": "no route",
+        "created": 1_700_000_000,
+        "body": {},
+    }
+    say(tidegate_broker, "tide/rpc/main/dead/tasks/t-17", task)
+    page = open_page(start_console(tidegate_broker), "rpc")
+    row = page.locator("tbody tr", has_text="t-17")
+    expect(row).to_contain_text("no route")
+
+
+def test_a_node_that_reports_nothing_is_named_as_such(
+    tidegate_broker_factory: object, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    broker = tidegate_broker_factory(features=Features(sys_interval=0))  # type: ignore[operator]
+    page = open_page(start_console(broker))
+    expect(page.locator("[data-tile=connections] .value")).to_have_text("–")
+    expect(page.locator("#node .badge")).to_have_text("connected")
+
+
+def test_the_theme_is_chosen_and_remembered(busy_console: Console, open_page: OpenPage) -> None:
+    page = open_page(busy_console)
+    for theme in ("light", "dark"):
+        page.click("#theme")
+        expect(page.locator("#theme")).to_have_text(f"Theme: {theme}")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")

@@ -1,0 +1,211 @@
+"""The systemd unit, the container file, the compose file and the sample settings, checked without an engine."""
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tidegate.cli.command_tree import Command, read_commands
+from tidegate.cli.serve import listener_options
+from tidegate.settings import load_settings
+from tidegate.settings.load import known_keys
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGING = REPOSITORY / "packaging"
+DATA = "/var/lib/tidegate"
+
+
+@pytest.fixture(scope="module")
+def commands() -> Command:
+    return read_commands()
+
+
+def check_options(words: list[str], commands: Command) -> None:
+    """The words after `tidegate` name a command and options that it has."""
+    command = next(each for each in commands.commands if each.path == (words[0],))
+    known = {name for option in command.options for name in option.names}
+    assert {word for word in words if word.startswith("-")} <= known
+
+
+# --- settings
+
+
+def test_the_sample_settings_load_as_they_are() -> None:
+    settings = load_settings(PACKAGING / "tidegate.toml")
+    assert str(settings.data) == DATA
+    assert [listener.host for listener in settings.listeners] == ["127.0.0.1"]
+
+
+def test_the_sample_settings_load_with_everything_switched_on(tmp_path: Path) -> None:
+    text = re.sub(
+        r"^#(?=\[|\w+ = )", "", (PACKAGING / "tidegate.toml").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    file = tmp_path / "tidegate.toml"
+    file.write_text(text, encoding="utf-8")
+    settings = load_settings(file)
+    assert [listener.type for listener in settings.listeners] == ["tcp", "tls"]
+    assert settings.accounts.rights_file is not None
+
+
+# --- systemd
+
+
+def unit() -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign] # names of a unit have capitals
+    parser.read(PACKAGING / "tidegate.service", encoding="utf-8")
+    return parser
+
+
+def test_the_unit_starts_what_exists(commands: Command) -> None:
+    service = unit()["Service"]
+    for line in (service["ExecStartPre"], service["ExecStart"]):
+        words = shlex.split(line)
+        assert words[0] == "/opt/tidegate/bin/tidegate"
+        check_options(words[1:], commands)
+    assert service["RestartPreventExitStatus"] == "78"
+    assert f"/var/lib/{service['StateDirectory']}" == DATA
+    settings = load_settings(PACKAGING / "tidegate.toml")
+    assert int(service["TimeoutStopSec"]) > settings.shutdown_timeout
+    assert int(service["LimitNOFILE"]) > settings.limits.max_connections
+
+
+def test_the_user_of_the_unit_is_made() -> None:
+    kind, name, *_ = (PACKAGING / "tidegate.sysusers").read_text(encoding="utf-8").splitlines()[-1].split()
+    assert (kind, name) == ("u", unit()["Service"]["User"])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    # The program is not installed where the unit looks for it; any that can be executed will do.
+    text = (PACKAGING / "tidegate.service").read_text(encoding="utf-8")
+    file = tmp_path / "tidegate.service"
+    text = text.replace("/opt/tidegate/bin/tidegate", "/bin/true")
+    text = re.sub("^(User|Group|Documentation)=.*\n", "", text, flags=re.MULTILINE)
+    file.write_text(text, encoding="utf-8")
+    result = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", file], capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+# --- container
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = (PACKAGING / "Containerfile").read_text(encoding="utf-8")
+    text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
+    found = [line.partition(" ") for line in text.splitlines() if line.strip()]
+    return [(name, rest.strip()) for name, _, rest in found]
+
+
+def test_the_container_file_is_made_of_known_instructions() -> None:
+    known = {
+        "FROM",
+        "WORKDIR",
+        "COPY",
+        "RUN",
+        "ENV",
+        "USER",
+        "VOLUME",
+        "EXPOSE",
+        "STOPSIGNAL",
+        "HEALTHCHECK",
+        "ENTRYPOINT",
+        "CMD",
+    }
+    assert {name for name, _ in instructions()} <= known
+    assert [name for name, _ in instructions()].count("FROM") == 2
+
+
+def test_what_the_container_copies_is_there_and_enough_to_build() -> None:
+    copied = [
+        word
+        for name, rest in instructions()
+        if name == "COPY" and "--from" not in rest
+        for word in rest.split()[:-1]
+    ]
+    assert all((REPOSITORY / path).exists() for path in copied)
+    # pyproject.toml names a readme, a licence and files to install beside the package.
+    assert {"pyproject.toml", "constraints.txt", "README.md", "LICENSE", "src", "packaging/man"} <= set(
+        copied
+    )
+
+
+def test_the_container_starts_a_node_as_somebody_who_may_write_its_data(commands: Command) -> None:
+    found = dict(instructions())
+    words = yaml.safe_load(found["ENTRYPOINT"]) + yaml.safe_load(found["CMD"])
+    assert words[0] == "tidegate"
+    check_options(words[1:], commands)
+    values = {words[at]: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
+    ports = {values["--port"], values["--websocket-port"], values["--metrics-port"]}
+    assert ports == set(found["EXPOSE"].split())
+    assert values["--data"] == found["VOLUME"] == DATA
+    user, group = found["USER"].split(":")
+    assert user != "0" and f"-o {user} -g {group}" in found["RUN"]
+    assert f":{values['--metrics-port']}/metrics" in found["HEALTHCHECK"]
+
+
+# --- compose
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((PACKAGING / "compose.yaml").read_text(encoding="utf-8"))
+    return document
+
+
+def test_compose_has_a_node_and_what_its_parts_use(compose: dict[str, Any]) -> None:
+    assert {"tidegate", "rabbitmq", "redis", "spark-master", "spark-worker"} == set(compose["services"])
+    build = compose["services"]["tidegate"]["build"]
+    assert (PACKAGING / build["context"] / build["dockerfile"]).resolve().exists()
+
+
+def test_compose_publishes_on_loopback_only_and_no_port_twice(compose: dict[str, Any]) -> None:
+    published = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    hosts = [port.split(":")[1] for port in published]
+    assert len(hosts) == len(set(hosts))
+
+
+def test_compose_names_volumes_and_services_that_exist(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        assert all(mount.split(":")[0] in compose["volumes"] for mount in service.get("volumes", []))
+        assert all(name in compose["services"] for name in service.get("depends_on", []))
+        assert "image" in service and service["restart"] == "unless-stopped"
+
+
+def test_anybody_gets_into_the_node_of_the_compose_file(compose: dict[str, Any]) -> None:
+    """It is for trying out; its ports are on the loopback address."""
+    environment = compose["services"]["tidegate"]["environment"]
+    words = yaml.safe_load(dict(instructions())["CMD"])
+    values = {words[at]: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
+    host, ports = values["--host"], (int(values["--port"]), int(values["--websocket-port"]))
+    options = listener_options(load_settings(None, (), environment), host, *ports)
+    first, second = load_settings(None, (), environment, options).listeners
+    assert (first.address, first.accepts_anonymous) == ("mqtt://0.0.0.0:1883", True)
+    assert (second.address, second.accepts_anonymous) == ("ws://0.0.0.0:8083/mqtt", False)
+
+
+def test_the_context_of_the_build_is_what_is_copied() -> None:
+    lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        word
+        for name, rest in instructions()
+        if name == "COPY" and "--from" not in rest
+        for word in rest.split()[:-1]
+    }
+    assert "*" in lines and kept == copied
+
+
+def test_settings_in_the_compose_environment_exist(compose: dict[str, Any]) -> None:
+    known = set(known_keys())
+    for name in compose["services"]["tidegate"]["environment"]:
+        assert name.removeprefix("TIDEGATE_").lower().replace("__", ".") in known
