@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tidegate import log
-from tidegate.client.errors import ConnectionLost, Refused, ServerDisconnected
 from tidegate.errors import TidegateError
 from tidegate.rpc.errors import RpcError
 
@@ -145,6 +144,8 @@ async def _open(
 
 def _is_away(error: BaseException | None) -> bool:
     """Whether a server did not answer at all; one that says no would say it again."""
+    from tidegate.client.errors import ConnectionLost, Refused, ServerDisconnected
+
     while error is not None:
         if isinstance(error, Refused | ServerDisconnected) or "Auth" in type(error).__name__:
             return False
