@@ -14,7 +14,6 @@ import typer
 
 from tidegate import log
 from tidegate.errors import TidegateError
-from tidegate.rpc.errors import RpcError
 
 if TYPE_CHECKING:
     from tidegate.rpc import DeviceType, Options
@@ -113,6 +112,8 @@ class Common:
 
 
 def _first_line(path: Path) -> str:
+    from tidegate.rpc.errors import RpcError
+
     try:
         return path.read_text(encoding="utf-8").partition("\n")[0]
     except OSError as error:
