@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tidegate import log
-from tidegate.client.errors import ConnectionLost, Refused, ServerDisconnected
 from tidegate.errors import TidegateError
-from tidegate.rpc.errors import RpcError
 
 if TYPE_CHECKING:
     from tidegate.rpc import DeviceType, Options
@@ -114,6 +112,8 @@ class Common:
 
 
 def _first_line(path: Path) -> str:
+    from tidegate.rpc.errors import RpcError
+
     try:
         return path.read_text(encoding="utf-8").partition("\n")[0]
     except OSError as error:
@@ -145,6 +145,8 @@ async def _open(
 
 def _is_away(error: BaseException | None) -> bool:
     """Whether a server did not answer at all; one that says no would say it again."""
+    from tidegate.client.errors import ConnectionLost, Refused, ServerDisconnected
+
     while error is not None:
         if isinstance(error, Refused | ServerDisconnected) or "Auth" in type(error).__name__:
             return False
