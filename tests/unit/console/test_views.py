@@ -13,6 +13,7 @@ from tidegate.console.rooms import find_room
 from tidegate.console.rpc import LONGEST, RpcView
 from tidegate.console.settings import ConsoleSettings, is_loopback
 from tidegate.console.spaces import read_load
+from tidegate.testing.certificates import make_authority
 
 
 def cluster(*messages: tuple[str, object]) -> ClusterView:
@@ -242,6 +243,8 @@ def test_settings_that_would_let_strangers_in_are_refused(fields: dict[str, Any]
         ConsoleSettings(**fields).check()
 
 
-def test_settings_that_are_safe_are_taken() -> None:
+def test_settings_that_are_safe_are_taken(tmp_path: Path) -> None:
     ConsoleSettings().check()
-    ConsoleSettings(host="0.0.0.0", password_file=Path("a"), certfile=Path("c"), keyfile=Path("k")).check()
+    issued = make_authority(tmp_path).issue("localhost")
+    files = {"certfile": issued.certificate, "keyfile": issued.key}
+    ConsoleSettings(host="0.0.0.0", password_file=Path("a"), **files).check()
