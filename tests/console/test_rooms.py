@@ -158,7 +158,10 @@ def test_rubbish_does_not_cost_the_console_its_node(
 
 
 def bury(url: str) -> None:
-    """A worker takes a task that is too late, buries it, and goes. In a thread: the browser's loop counts as ours."""
+    """A worker takes a task that is too late, buries it, and goes.
+
+    In a thread: the browser's loop counts as running in ours.
+    """
     rpc, messages = importlib.import_module("tidegate.rpc"), importlib.import_module("tidegate.rpc.messages")
     make_queue = importlib.import_module("tidegate.rpc.backends").make_queue
     handlers = importlib.import_module("tidegate.rpc.tasks").HANDLERS

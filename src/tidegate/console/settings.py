@@ -45,8 +45,10 @@ class ConsoleSettings:
         return self.certfile is not None
 
     def check(self) -> None:
-        """Raises ConsoleError for what would show the node to strangers, or let nobody in; TLSConfigError for a
-        certificate that cannot be used."""
+        """Raises ConsoleError for what would show the node to strangers, or let nobody in.
+
+        A certificate that cannot be used is a TLSConfigError.
+        """
         if (self.certfile is None) != (self.keyfile is None):
             raise ConsoleError("a certificate and its key belong together", "give --http-cert and --http-key")
         if not self.is_loopback and self.password_file is None:
