@@ -10,9 +10,11 @@ from contextlib import ExitStack
 import pytest
 from playwright.sync_api import expect
 
-from tests.console.conftest import Console, OpenPage, StartConsole, until
+from tests.console.conftest import Console, OpenPage, StartConsole, say, until
 from tests.integration.broker.gate_traffic import publish
 from tidegate.broker.settings import Features
+from tidegate.console.feed import GROUPS, PUBLISHERS
+from tidegate.console.watch import ALL_PUBLISHERS, PULSE
 from tidegate.mqtt import Publish
 from tidegate.testing import BrokerThread
 from tidegate.testing.raw import RawClient
@@ -99,15 +101,33 @@ def test_nobody_looking_costs_the_node_one_small_report_a_second(
     def asked() -> set[str]:
         def look() -> set[str]:
             sessions = tidegate_broker.broker.core.sessions.values()
-            return {str(each) for session in sessions for each in session.subscriptions}
+            kept = [each for session in sessions for each in session.subscriptions.values()]
+            return {each.topic_filter.decode() for each in kept}
 
         return tidegate_broker.call(look)
 
-    page = open_page(start_console(tidegate_broker), "publishers")
-    until(lambda: any("publishers/all" in each for each in asked()))
+    console = start_console(tidegate_broker)
+    page = open_page(console, "publishers")
+    until(lambda: {PUBLISHERS, ALL_PUBLISHERS} <= asked())
+    page.goto(f"{console.url}/#/overview")
+    until(lambda: GROUPS in asked() and ALL_PUBLISHERS not in asked())
+    assert PUBLISHERS in asked()
     page.goto("about:blank")
     until(lambda: not any("tide/publishers" in each or "tide/groups" in each for each in asked()))
     assert any("tide/pulse" in each for each in asked())
+
+
+def test_the_clock_of_the_nodes_machine_does_not_matter(
+    start_console: StartConsole, open_page: OpenPage
+) -> None:
+    with BrokerThread(features=Features(sys_interval=0)) as broker:
+        page = open_page(start_console(broker))
+        for count in (7, 8):
+            say(broker, PULSE, {"at": time.time() - 3_600, "uptime": float(count), "connections": count})
+            expect(page.locator("[data-tile=connections] .value")).to_have_text(str(count))
+        expect(page.locator("#banner")).to_be_hidden(timeout=1)
+        # Nothing more comes: that is told all the same.
+        expect(page.locator("#banner")).to_contain_text("The node has said nothing for some seconds")
 
 
 def many_publishers(broker: BrokerThread, round_number: int) -> None:

@@ -138,7 +138,7 @@ def test_too_much_and_nonsense_are_refused_in_words(open_console: Console) -> No
     assert (status, answer["error"]) == (409, "There is no such action.")
     assert visitor.ask("GET", "/static/../app.py")[0] == 404
     assert visitor.ask("GET", "/reports/x/..%2f..%2fpyproject.toml")[0] in (200, 404)
-    assert "missing" in visitor.ask("GET", "/api/reports")[1]
+    assert visitor.ask("POST", "/api/actions/release", b"[" * 60_000, **token)[0] == 409
 
 
 def test_wrong_passwords_and_strangers_stay_outside(closed_console: Console) -> None:
@@ -160,6 +160,25 @@ def test_wrong_passwords_and_strangers_stay_outside(closed_console: Console) -> 
     kind = {"Content_Type": "application/x-www-form-urlencoded"}
     assert visitor.ask("POST", "/api/login", form, **kind)[0] == 400
     assert visitor.cookie == ""
+
+
+def test_half_a_character_is_no_password(closed_console: Console) -> None:
+    for user, password in (("ada", "\ud800"), ("\ud800", "secret-a")):
+        status, _ = Visitor(closed_console).ask("POST", "/api/login", {"user": user, "password": password})
+        assert status == 400
+
+
+def test_guessing_is_slowed_down_whatever_address_is_claimed(
+    node: BrokerThread, start_console: StartConsole, password_file: Path
+) -> None:
+    visitor = Visitor(start_console(node, "--accounts", password_file))
+    seconds = 0.0
+    for number in range(14):
+        began = time.monotonic()
+        guess = {"user": "ada", "password": f"guess-{number}"}
+        assert visitor.ask("POST", "/api/login", guess, X_Forwarded_For=f"10.0.0.{number}")[0] == 401
+        seconds = time.monotonic() - began
+    assert seconds > 0.5
 
 
 def test_roles_come_from_the_console_and_end_with_the_session(closed_console: Console) -> None:
@@ -223,6 +242,8 @@ def test_people_log_in_and_out_on_the_page(closed_console: Console, open_page: O
         (["--operator", "ada"], "operators need accounts"),
         (["--http-cert", "CERT"], "belong together"),
         (["--accounts", "/nowhere/accounts.txt"], "no such file"),
+        (["--http-cert", "/nowhere/server.crt", "--http-key", "/nowhere/server.key"], "/nowhere/server"),
+        (["--http-cert", "CERT", "--http-key", "CERT"], "accounts.txt"),
     ],
 )
 def test_a_console_that_strangers_could_use_is_not_started(
@@ -238,7 +259,7 @@ def test_a_console_that_strangers_could_use_is_not_started(
         text=True,
         timeout=DEADLINE,
     )
-    assert result.returncode == ExitStatus.STARTUP
+    assert (result.returncode, result.stdout) == (ExitStatus.STARTUP, "")
     error, hint = result.stderr.splitlines()
     assert words in error
     assert hint.startswith("hint: ")

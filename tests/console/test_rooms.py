@@ -79,6 +79,15 @@ def test_a_policy_is_compared_applied_and_rolled_back(
     assert store.current() == "v2"
 
 
+@needs("lake.catalog")
+def test_the_lake_is_shown_without_any_reports(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage, tmp_path: Path
+) -> None:
+    page = open_page(start_console(tidegate_broker, "--lake", tmp_path), "reports")
+    expect(page.locator(".panel", has_text="No folder of reports was named")).to_be_visible()
+    expect(page.get_by_role("region", name="Tables of the lake")).to_be_attached()
+
+
 @needs("rpc.recording")
 def test_calls_are_shown_hop_by_hop_and_dead_tasks_are_replayed(
     tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
@@ -149,7 +158,10 @@ def test_rubbish_does_not_cost_the_console_its_node(
 
 
 def bury(url: str) -> None:
-    """A worker takes a task that is too late, buries it, and goes. In a thread: the browser's loop counts as ours."""
+    """A worker takes a task that is too late, buries it, and goes.
+
+    In a thread: the browser's loop counts as running in ours.
+    """
     rpc, messages = importlib.import_module("tidegate.rpc"), importlib.import_module("tidegate.rpc.messages")
     make_queue = importlib.import_module("tidegate.rpc.backends").make_queue
     handlers = importlib.import_module("tidegate.rpc.tasks").HANDLERS

@@ -27,8 +27,8 @@ SHOWN = shown_commands()
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Programs of the reader's machine: nothing to check but the files of ours that they are given.
 OTHERS = {
-    ".", "apt-get", "curl", "echo", "eval", "export", "install", "jq", "kubectl", "man", "mosquitto_pub", "mosquitto_sub",
-    "openssl", "podman", "printf", "systemctl", "systemd-sysusers", "tail",
+    ".", "apt-get", "chown", "curl", "echo", "eval", "export", "install", "jq", "kubectl", "man", "mosquitto_pub",
+    "mosquitto_sub", "openssl", "podman", "printf", "systemctl", "systemd-sysusers", "tail",
 }  # fmt: skip
 
 

@@ -11,11 +11,13 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+BASE = "tidegate/templates"
 _TAG = re.compile(r"\{\{(-?)\s*(.*?)\s*(-?)\}\}", flags=re.DOTALL)
 
 
@@ -88,6 +90,8 @@ class Chart:
             "indent": lambda width, text: _indent(width, text),
             "nindent": lambda width, text: "\n" + _indent(width, text),
             "not": lambda value: not value,
+            "print": lambda *values: "".join(values),
+            "sha256sum": lambda text: sha256(text.encode()).hexdigest(),
             "or": lambda *values: next((value for value in values if value), values[-1]),
             "printf": lambda form, *values: form % values,
             "quote": json.dumps,
@@ -104,6 +108,7 @@ class Chart:
         values = _merged(self.values, changes or {})
         top = {
             "Values": values,
+            "Template": {"BasePath": BASE},
             "Release": {"Name": release, "Service": "Helm", "Namespace": "default"},
             "Chart": {
                 "Name": self.meta["name"],
@@ -111,8 +116,10 @@ class Chart:
                 "Version": self.meta["version"],
             },
         }
-        for path in (self.folder / "templates").glob("*.tpl"):
-            self._render(parse(path.read_text(encoding="utf-8")), top, {})
+        for path in (self.folder / "templates").iterdir():
+            nodes = self._defined[f"{BASE}/{path.name}"] = parse(path.read_text(encoding="utf-8"))
+            if path.suffix == ".tpl":
+                self._render(nodes, top, {})
         made = {}
         for path in sorted((self.folder / "templates").iterdir()):
             if path.suffix in (".yaml", ".txt"):

@@ -97,6 +97,20 @@ def test_the_settings_load_and_match_ports_and_mounts(chart: Chart, case: str, t
         assert (settings.limits.max_connections, settings.features.queue_full) == (500, "drop")
 
 
+def test_other_settings_are_another_pod(chart: Chart) -> None:
+    def annotations(changes: dict[str, Any]) -> dict[str, str]:
+        found: dict[str, str] = chart.render(changes)["statefulset.yaml"][0]["spec"]["template"]["metadata"][
+            "annotations"
+        ]
+        return found
+
+    plain, again = annotations({}), annotations({"service": {"type": "LoadBalancer"}})
+    changed = annotations({"settings": {"limits": {"max_connections": 500}}, "podAnnotations": {"note": "x"}})
+    assert plain == again
+    assert changed["checksum/config"] != plain["checksum/config"]
+    assert changed["note"] == "x"
+
+
 def test_the_pod_is_not_root_and_cannot_write_but_to_its_data(chart: Chart) -> None:
     spec = pod(chart.render())
     [container] = spec["containers"]

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from tidegate.cli.command_tree import Command, read_commands
-from tidegate.cli.serve import listener_options
 from tidegate.settings import load_settings
 from tidegate.settings.load import known_keys
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGING = REPOSITORY / "packaging"
+CONTAINER = PACKAGING / "container.toml"
 DATA = "/var/lib/tidegate"
 
 
@@ -65,11 +65,11 @@ def unit() -> configparser.RawConfigParser:
 
 def test_the_unit_starts_what_exists(commands: Command) -> None:
     service = unit()["Service"]
-    for line in (service["ExecStartPre"], service["ExecStart"]):
-        words = shlex.split(line)
-        assert words[0] == "/opt/tidegate/bin/tidegate"
-        check_options(words[1:], commands)
-    assert service["RestartPreventExitStatus"] == "78"
+    words = shlex.split(service["ExecStart"])
+    assert words[0] == "/opt/tidegate/bin/tidegate"
+    check_options(words[1:], commands)
+    # The status of the node itself: whatever runs before it is tried again for ever.
+    assert (service["RestartPreventExitStatus"], "ExecStartPre" in service) == ("78", False)
     assert f"/var/lib/{service['StateDirectory']}" == DATA
     settings = load_settings(PACKAGING / "tidegate.toml")
     assert int(service["TimeoutStopSec"]) > settings.shutdown_timeout
@@ -108,6 +108,7 @@ def instructions() -> list[tuple[str, str]]:
 def test_the_container_file_is_made_of_known_instructions() -> None:
     known = {
         "FROM",
+        "ARG",
         "WORKDIR",
         "COPY",
         "RUN",
@@ -143,13 +144,22 @@ def test_the_container_starts_a_node_as_somebody_who_may_write_its_data(commands
     words = yaml.safe_load(found["ENTRYPOINT"]) + yaml.safe_load(found["CMD"])
     assert words[0] == "tidegate"
     check_options(words[1:], commands)
-    values = {words[at]: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
-    ports = {values["--port"], values["--websocket-port"], values["--metrics-port"]}
+    settings = load_settings(CONTAINER)
+    ports = {str(each.port) for each in settings.listeners} | {str(settings.metrics.port)}
     assert ports == set(found["EXPOSE"].split())
-    assert values["--data"] == found["VOLUME"] == DATA
+    assert str(settings.data) == found["VOLUME"] == DATA
+    assert not any(each.accepts_anonymous for each in settings.listeners)
     user, group = found["USER"].split(":")
     assert user != "0" and f"-o {user} -g {group}" in found["RUN"]
-    assert f":{values['--metrics-port']}/metrics" in found["HEALTHCHECK"]
+    assert f":{settings.metrics.port}/metrics" in found["HEALTHCHECK"]
+
+
+def test_a_file_that_is_mounted_into_the_container_is_read_and_nothing_overrides_it() -> None:
+    place = "/etc/tidegate/tidegate.toml"
+    assert ("COPY", f"packaging/container.toml {place}") in instructions()
+    assert yaml.safe_load(dict(instructions())["CMD"]) == ["serve", "--config", place]
+    deploying = (REPOSITORY / "docs" / "deploying.md").read_text(encoding="utf-8")
+    assert f"`{place}`" in deploying
 
 
 # --- compose
@@ -184,11 +194,7 @@ def test_compose_names_volumes_and_services_that_exist(compose: dict[str, Any]) 
 def test_anybody_gets_into_the_node_of_the_compose_file(compose: dict[str, Any]) -> None:
     """It is for trying out; its ports are on the loopback address."""
     environment = compose["services"]["tidegate"]["environment"]
-    words = yaml.safe_load(dict(instructions())["CMD"])
-    values = {words[at]: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
-    host, ports = values["--host"], (int(values["--port"]), int(values["--websocket-port"]))
-    options = listener_options(load_settings(None, (), environment), host, *ports)
-    first, second = load_settings(None, (), environment, options).listeners
+    first, second = load_settings(CONTAINER, (), environment).listeners
     assert (first.address, first.accepts_anonymous) == ("mqtt://0.0.0.0:1883", True)
     assert (second.address, second.accepts_anonymous) == ("ws://0.0.0.0:8083/mqtt", False)
 
@@ -209,3 +215,11 @@ def test_settings_in_the_compose_environment_exist(compose: dict[str, Any]) -> N
     known = set(known_keys())
     for name in compose["services"]["tidegate"]["environment"]:
         assert name.removeprefix("TIDEGATE_").lower().replace("__", ".") in known
+
+
+def test_the_node_of_the_compose_file_fills_the_lake_that_spark_reads(compose: dict[str, Any]) -> None:
+    node = compose["services"]["tidegate"]
+    settings = load_settings(CONTAINER, (), node["environment"])
+    assert "lake" in node["build"]["args"]["EXTRAS"].split(",")
+    for service in (node, compose["services"]["spark-worker"]):
+        assert f"lake:{settings.lake.path}" in service["volumes"]

@@ -50,7 +50,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     # MQTT for anybody's Spark session: it knows nothing of lakes and policies.
     "spark": frozenset({"client", "mqtt", "net", "flow.load_report"}),
     # Rooms that may be missing are found by name when a page needs them: see console/rooms.py.
-    "console": frozenset({"client", "mqtt", "net.addresses", "accounts", "lake", "schema", "stats"}),
+    "console": frozenset(
+        {"client", "mqtt", "net.addresses", "net.tls", "accounts", "lake", "schema", "stats"}
+    ),
     "demo": frozenset({"client", "mqtt"}),
     "load": frozenset({"mqtt", "stats"}),
     # accounts implements the broker's hook protocols and knows nothing else of it.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +47,7 @@ def on_order(conn: Connection, topic: bytes, payload: bytes) -> tuple[ReasonCode
     try:
         try:
             order = json.loads(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             order = None
         if not isinstance(order, dict):
             raise OrderRefused("an order is a JSON object")
@@ -74,10 +73,9 @@ def answer_of(conn: Connection, qos: int, pid: bytes, code: ReasonCode, why: str
 def _release(core: Core, order: dict[str, Any]) -> dict[str, Any]:
     """`{"client": …, "seconds": 60}`: let a held publisher go on, and do not hold it again for so long."""
     seconds = order.get("seconds", DEFAULT_RELEASE)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        raise OrderRefused("seconds is a number")
-    if not 0.0 <= seconds <= LONGEST_RELEASE:
-        raise OrderRefused(f"seconds is from 0 to {LONGEST_RELEASE:.0f}")
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0.0 <= seconds <= LONGEST_RELEASE:
+        raise OrderRefused(f"seconds is a number from 0 to {LONGEST_RELEASE:.0f}")
     gate, conn = _publisher(core, order)
     gate.excuse(conn, float(seconds))
     return {"client": conn.session.client_id, "seconds": seconds}

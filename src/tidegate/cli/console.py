@@ -14,8 +14,6 @@ from tidegate.errors import TidegateError
 if TYPE_CHECKING:
     from tidegate.console.settings import ConsoleSettings
 
-_PORT = 1888
-
 
 @options.with_server(has_will=False, keep_alive=10)
 def command(
@@ -80,13 +78,13 @@ def command(
 
     from tidegate import log
     from tidegate.console.serve import serve
-    from tidegate.console.settings import ConsoleSettings
+    from tidegate.console.settings import PORT, ConsoleSettings
 
     try:
         settings = _with_config(
             ConsoleSettings(
                 host=http_host,
-                port=_PORT if http_port is None else http_port,
+                port=PORT if http_port is None else http_port,
                 certfile=http_cert,
                 keyfile=http_key,
                 password_file=accounts,

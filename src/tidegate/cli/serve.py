@@ -61,12 +61,16 @@ def command(
     console_username: Annotated[
         str | None,
         typer.Option(
-            envvar="TIDEGATE_USERNAME", metavar="USER", help="The console's account, if the node has accounts."
+            envvar="TIDEGATE_USERNAME",
+            metavar="USER",
+            help="The console's account, if the node has accounts.",
         ),
     ] = None,
     console_password_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Its password, the first line; so is the variable TIDEGATE_PASSWORD."),
+        typer.Option(
+            metavar="FILE", help="Its password, the first line; so is the variable TIDEGATE_PASSWORD."
+        ),
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -128,7 +128,7 @@ class ConsoleApp:
     async def log_in(self, request: Request) -> Response:
         order = await _body(request)
         user, password = order.get("user"), order.get("password")
-        if not isinstance(user, str) or not isinstance(password, str) or not self.sessions.has_accounts:
+        if not _is_text(user) or not _is_text(password) or not self.sessions.has_accounts:
             return _error(400, "Give a user name and a password.", "")
         peer = f"{request.client.host}:{request.client.port}" if request.client is not None else ""
         session = await self.sessions.log_in(user, password, address_of(peer))
@@ -245,9 +245,11 @@ class ConsoleApp:
 
     async def reports(self, request: Request, session: Session) -> Response:
         def look() -> dict[str, Any]:
-            found: dict[str, Any] = {
-                "reports": [each.as_object() for each in reports.find(self.settings.reports)]
-            }
+            found: dict[str, Any] = {"reports": []}
+            try:
+                found["reports"] = [each.as_object() for each in reports.find(self.settings.reports)]
+            except ConsoleError as error:
+                found["reports_missing"] = {"missing": str(error), "hint": error.hint}
             try:
                 found["lake"] = reports.describe_lake(self.settings.lake)
             except ConsoleError as error:
@@ -296,6 +298,17 @@ async def _body(request: Request) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """JSON may have halves of characters, which nothing else takes."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _error(status: int, text: str, hint: str) -> Response:

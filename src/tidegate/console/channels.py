@@ -47,8 +47,8 @@ class Channels:
         """What every page shows at its top."""
         watch = self._watch
         feed = watch.feed
-        at = watch.pulse.get("at") if watch.is_connected else None
-        is_stale = isinstance(at, int | float) and time.time() - at > STALE
+        # By our own clock: that of the node's machine may be another one.
+        is_stale = watch.is_connected and 0.0 < watch.pulse_at < time.monotonic() - STALE
         problem = watch.problem
         if not problem and watch.is_connected and watch.refused:
             problem = f"no right to read {', '.join(watch.refused[:3])}"

@@ -34,13 +34,10 @@ class NodeHistory:
     def __init__(self) -> None:
         self.points: deque[dict[str, float | None]] = deque(maxlen=POINTS)
         self._before: dict[str, Any] = {}
-        self.restarts = 0
 
     def take(self, pulse: dict[str, Any], latency_ms: float | None) -> None:
         before, self._before = self._before, pulse
         seconds = number(pulse.get("uptime")) - number(before.get("uptime"))
-        if before and seconds < 0:
-            self.restarts += 1
         is_rate = bool(before) and seconds > 0
         load = pulse.get("load") if isinstance(pulse.get("load"), dict) else {}
         assert isinstance(load, dict)

@@ -55,6 +55,7 @@ async def serve(
         access_log=False,
         lifespan="on",
         server_header=False,
+        proxy_headers=False,  # an address that the client chooses would let it guess passwords without end
         date_header=False,
         timeout_graceful_shutdown=2,
         ssl_certfile=settings.certfile,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.console.errors import ConsoleError
+from tidegate.net.tls import server_context
 
 PORT = 1888
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
@@ -44,7 +45,10 @@ class ConsoleSettings:
         return self.certfile is not None
 
     def check(self) -> None:
-        """Raises ConsoleError for what would show the node to strangers, or let nobody in."""
+        """Raises ConsoleError for what would show the node to strangers, or let nobody in.
+
+        A certificate that cannot be used is a TLSConfigError.
+        """
         if (self.certfile is None) != (self.keyfile is None):
             raise ConsoleError("a certificate and its key belong together", "give --http-cert and --http-key")
         if not self.is_loopback and self.password_file is None:
@@ -59,6 +63,8 @@ class ConsoleSettings:
             )
         if self.operators and self.password_file is None:
             raise ConsoleError("operators need accounts", "give --accounts")
+        if self.certfile is not None:
+            server_context(self.certfile, self.keyfile)
 
 
 def is_loopback(host: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite
 from typing import Any, Final
 
 from tidegate.client import Client, NoResponder
@@ -55,9 +56,11 @@ def read_load(text: str) -> dict[str, float]:
         short, _, value = part.partition("=")
         if short.strip() in LOAD:
             try:
-                found[LOAD[short.strip()]] = float(value)
+                number = float(value)
             except ValueError:
                 continue
+            if isfinite(number):
+                found[LOAD[short.strip()]] = number
     return found
 
 

@@ -51,6 +51,7 @@ class NodeWatch:
         self.refused: list[str] = []  # topic filters that the console has no right to
         self.feed = Feed()
         self.pulse: dict[str, Any] = {}
+        self.pulse_at = 0.0  # when it came, by our clock; 0: none in this life
         self.history = NodeHistory()
         self.groups = GroupsHistory()
         self.table = PublisherTable()
@@ -59,12 +60,12 @@ class NodeWatch:
         self.policy_version = ""
         self.latencies: deque[float] = deque(maxlen=PROBES)
         self._asked: dict[str, float] = {}
-        self._subscribed: set[str] = set()
+        self._subscribed: dict[str, None] = {}  # filters, in their order
         self._probe_topic = f"tidegate/probe/{secrets.token_hex(8)}"
         self._probe_sent = 0.0
         self._subjects: dict[str, tuple[str, ...]] = {
             "reports": (topics.PUBLISHERS, topics.QUEUES, topics.GROUPS),
-            "publishers": (ALL_PUBLISHERS,),
+            "publishers": (topics.PUBLISHERS, ALL_PUBLISHERS),
             "rpc": self.rpc.topics,
         }
 
@@ -142,7 +143,8 @@ class NodeWatch:
         self.rpc.clear()
         self.table.clear()
         self.refused = []
-        self._subscribed = set()
+        self.pulse_at = 0.0
+        self._subscribed = {}
         self._probe_sent = 0.0
         self.policy_version = ""
 
@@ -159,18 +161,24 @@ class NodeWatch:
 
     async def _follow_demand(self, client: Client) -> None:
         while True:
-            now = time.monotonic()
-            for subject, filters in self._subjects.items():
-                is_wanted = self._asked.get(subject, 0.0) > now
-                if is_wanted and subject not in self._subscribed:
-                    self._subscribed.add(subject)
-                    await self._subscribe(client, *filters)
-                elif not is_wanted and subject in self._subscribed:
-                    self._subscribed.discard(subject)
-                    granted = [name for name in filters if name in client.subscriptions]
-                    if granted:
-                        await client.unsubscribe(*granted)
+            before, self._subscribed = self._subscribed, self._wanted()
+            new = [name for name in self._subscribed if name not in before]
+            if new:
+                await self._subscribe(client, *new)
+            old = [name for name in before if name not in self._subscribed and name in client.subscriptions]
+            if old:
+                await client.unsubscribe(*old)
             await asyncio.sleep(0.2)
+
+    def _wanted(self) -> dict[str, None]:
+        """The topics of all subjects that somebody looks at; two may have one in common."""
+        now = time.monotonic()
+        return {
+            name: None
+            for subject, filters in self._subjects.items()
+            if self._asked.get(subject, 0.0) > now
+            for name in filters
+        }
 
     async def _probe(self, client: Client) -> None:
         """Publish to ourselves once a second; without the right to that topic there is no latency to show."""
@@ -226,7 +234,7 @@ class NodeWatch:
         if topic == ALL_PUBLISHERS:
             self.table.take_page(document)
             return
-        self.pulse = document
+        self.pulse, self.pulse_at = document, time.monotonic()
         if isinstance(document.get("policy"), str) and document["policy"]:
             self.policy_version = document["policy"]
         load = document.get("load")

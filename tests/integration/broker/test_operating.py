@@ -172,6 +172,8 @@ def test_who_has_no_right_is_refused_and_nothing_happens(
         ("release", {"client": "meter", "seconds": -1}, "from 0"),
         ("release", {"client": "meter", "seconds": True}, "number"),
         ("release", b'{"client": "meter", "seconds": NaN}', "number"),
+        ("release", b'{"client": "meter", "seconds": 1%s}' % (b"0" * 400), "from 0"),
+        ("release", b"[" * 100_000, "JSON object"),
         ("release", b"[]", "JSON object"),
         ("release", b"\xff", "JSON object"),
         ("pin", {"client": "meter", "band": "first"}, "urgent, normal, bulk"),

@@ -1,18 +1,24 @@
 """Cluster, calls, reports, spaces and settings, as the console reads them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidegate.accounts.rights import Rights
+from tidegate.accounts.rights_file import read_rights_file
 from tidegate.console import policies, reports
 from tidegate.console.cluster import EVENTS, ClusterView
 from tidegate.console.errors import ConsoleError, RoomMissing
+from tidegate.console.feed import TOPICS
 from tidegate.console.rooms import find_room
 from tidegate.console.rpc import LONGEST, RpcView
 from tidegate.console.settings import ConsoleSettings, is_loopback
 from tidegate.console.spaces import read_load
+from tidegate.console.watch import ALL_PUBLISHERS, CLUSTER, POLICY_VERSION, PULSE
+from tidegate.testing.certificates import make_authority
 
 
 def cluster(*messages: tuple[str, object]) -> ClusterView:
@@ -155,7 +161,7 @@ def test_hops_become_times_and_outcomes() -> None:
 
 
 def test_a_load_announcement_is_read_as_far_as_it_is_understood() -> None:
-    assert read_load("proc=0.012;queue=x;cap=80;new=1") == {"processing": 0.012, "capacity": 80.0}
+    assert read_load("proc=0.012;queue=x;limit=nan;cap=80;new=1") == {"processing": 0.012, "capacity": 80.0}
     assert read_load("") == {}
 
 
@@ -242,6 +248,21 @@ def test_settings_that_would_let_strangers_in_are_refused(fields: dict[str, Any]
         ConsoleSettings(**fields).check()
 
 
-def test_settings_that_are_safe_are_taken() -> None:
+def test_settings_that_are_safe_are_taken(tmp_path: Path) -> None:
     ConsoleSettings().check()
-    ConsoleSettings(host="0.0.0.0", password_file=Path("a"), certfile=Path("c"), keyfile=Path("k")).check()
+    issued = make_authority(tmp_path).issue("localhost")
+    files = {"certfile": issued.certificate, "keyfile": issued.key}
+    ConsoleSettings(host="0.0.0.0", password_file=Path("a"), **files).check()
+
+
+def test_the_rights_in_the_manual_are_all_that_a_console_needs(tmp_path: Path) -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "console.md").read_text(encoding="utf-8")
+    found = re.search(r"```\n(user console\n.*?)```", manual, re.DOTALL)
+    assert found is not None
+    file = tmp_path / "rights.txt"
+    file.write_text(found[1], encoding="utf-8")
+    rights = Rights(read_rights_file(file)).of("console", "console-1")
+    read = (*TOPICS, PULSE, ALL_PUBLISHERS, POLICY_VERSION, CLUSTER, *RpcView("main").topics)
+    assert [each for each in (*read, "tidegate/reply/1/2") if not rights.may_subscribe(each)] == []
+    written = ("$tide/control/pin", "$tide/cluster/drain", "tidegate/probe/1", "tide/space/home/query")
+    assert [each for each in (*written, "tide/rpc/main/dead/tasks/1") if not rights.may_write(each)] == []

@@ -11,10 +11,6 @@ function open(main, _context, [name]) {
 
 async function showAll(main) {
   const found = await get("/api/reports");
-  if (found.missing) {
-    main.append(h("section", { class: "panel" }, missing(found)));
-    return;
-  }
   const list = h(
     "ul",
     { class: "list" },
@@ -23,7 +19,7 @@ async function showAll(main) {
     ),
   );
   main.append(
-    h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Reports")), found.reports.length ? list : h("div", { class: "empty" }, "No report was found in the folders that were named.")),
+    h("section", { class: "panel" }, h("header", {}, h("h2", {}, "Reports")), found.reports_missing ? missing(found.reports_missing) : found.reports.length ? list : h("div", { class: "empty" }, "No report was found in the folders that were named.")),
     panel("Lake", found.lake ? lakeTable(found.lake) : missing(found.lake_missing)),
   );
 }
