@@ -168,12 +168,13 @@ class SpaceService:
                 f"there is no space {request.space!r}",
                 hint=f"there are {', '.join(sorted(self.spaces)) or 'none'}",
             )
-        if len(request.body) > self.limits.request_bytes:
-            raise SpaceError(
-                Fault.TOO_LARGE,
-                f"the request is larger than {self.limits.request_bytes} bytes",
-                hint="split it",
-            )
+        largest = {
+            Operation.QUERY: self.limits.query_bytes,
+            Operation.WATCH: self.limits.watch_bytes,
+            Operation.CHECK: self.limits.watch_bytes,
+        }.get(request.operation, self.limits.request_bytes)
+        if len(request.body) > largest:
+            raise SpaceError(Fault.TOO_LARGE, f"the request is larger than {largest} bytes", hint="split it")
         return space
 
     def _failure(self, request: Request, error: Exception) -> Response:
@@ -219,6 +220,12 @@ class SpaceService:
         operations = await asyncio.to_thread(read_update, text)
         if all(operation.is_data or operation.is_clear for operation in operations):
             return space.engine.rehearse(operations)
+        if any(max(len(each.remove), len(each.add)) > self.limits.query_bytes for each in operations):
+            raise SpaceError(
+                Fault.TOO_LARGE,
+                f"an operation with a WHERE is larger than {self.limits.query_bytes} bytes",
+                hint="split it, or write INSERT DATA",
+            )
         return await evaluate_update(self._runner, space.engine, text, operations)
 
     async def _apply(self, space: DurableSpace, removed: list[Triple], added: list[Triple]) -> Outcome:

@@ -273,6 +273,25 @@ def test_more_was_missed_than_one_packet_can_carry(run_rig: RunRig) -> None:
     run_rig(body)
 
 
+LONG = "SELECT ?s { ?s ?p ?o FILTER (?o IN (" + "1, " * 130_000 + "1)) }"
+
+
+def test_long_texts_are_refused_where_everybody_would_wait(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home = await rig.space()
+        for operation, text in (
+            (Operation.QUERY, LONG),
+            (Operation.WATCH, LONG[:70_000]),
+            (Operation.UPDATE, f"INSERT {{ ?s <urn:q> 1 }} WHERE {{ {LONG} }}"),
+        ):
+            with pytest.raises(SpaceError) as caught:
+                await home.request(operation, text)
+            assert caught.value.fault is Fault.TOO_LARGE
+        assert await home.insert("<urn:a> <urn:p> " + "1, " * 130_000 + "1 .") == 1
+
+    run_rig(body, limits=SpaceLimits(query_bytes=300_000))
+
+
 def test_watchers_see_every_change_in_order(run_rig: RunRig) -> None:
     async def body(rig: Rig) -> None:
         home, other = await rig.space(), await rig.space()

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -9,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.space import Fault, SpaceError
+from tidegate.space import Fault, SpaceError, SpaceLimits
+from tidegate.space.answers import Answers
+from tidegate.space.durable import DurableSpace
 from tidegate.space.formats import RESULTS, negotiate, read_triples
 from tidegate.space.lane import Lane
 from tidegate.space.outline import outline
 from tidegate.space.rights import Access, SpaceRights, digest_of, load_rights
 from tidegate.space.runner import Runner
 from tidegate.space.serve import ServeOptions
+from tidegate.space.store import check_query
 from tidegate.space.tokens import Unreadable, tokenize
 
 
@@ -245,6 +249,26 @@ def test_while_a_thread_is_late_everything_is_forked() -> None:
         async with asyncio.timeout(10.0):
             while runner.in_thread == before:
                 await runner.run("quick", 10**8, lambda output: None)
+        runner.close()
+
+    asyncio.run(body())
+
+
+def test_a_long_query_is_read_while_others_are_served() -> None:
+    text = "SELECT ?s { ?s ?p ?o VALUES ?o { " + "1 " * 200_000 + "} }"
+    began = time.monotonic()
+    check_query(text)
+    seconds = time.monotonic() - began
+
+    async def body() -> None:
+        runner = Runner(seconds=30.0, max_bytes=1000)
+        answers = Answers(runner, Lane("query", workers=1, capacity=1))
+        began = time.monotonic()
+        asked = asyncio.create_task(answers.ask(DurableSpace("s", SpaceLimits()), text, "text/csv"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert time.monotonic() - began < seconds / 2
+        assert await asked == (b"s\r\n", "text/csv", 0)
         runner.close()
 
     asyncio.run(body())
