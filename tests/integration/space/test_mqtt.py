@@ -310,6 +310,23 @@ def test_watchers_see_every_change_in_order(run_rig: RunRig) -> None:
     run_rig(body)
 
 
+def test_watches_of_the_same_text_on_one_client_all_hear(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home, other = await rig.space(), await rig.space()
+        async with home.watch(ALL, policy="off") as first:
+            async with home.watch(ALL, policy="off", qos=1) as second:
+                await wait_until(lambda: first.checks > 0 and second.checks > 0)
+                await other.insert("<urn:a> <urn:p> 1 .")
+                assert [(await anext(watch)).number for watch in (first, second)] == [1, 1]
+                assert first.notifications == second.notifications == 1
+            await other.insert("<urn:a> <urn:p> 2 .")
+            assert (await anext(first)).number == 2
+            assert first.notifications == 2
+        assert not any("changes" in topic for topic in home.client.subscriptions)
+
+    run_rig(body)
+
+
 def test_what_notifications_lose_the_checks_find(run_rig: RunRig) -> None:
     async def body(rig: Rig) -> None:
         home = await rig.space()
