@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -27,8 +27,10 @@ from tidegate.client.errors import (
     NotConnected,
     NotSupported,
     OperationTimeout,
+    Refused,
     SubscribeRefused,
 )
+from tidegate.client.fanout import FanOut
 from tidegate.client.fields import MessageFields, Payload
 from tidegate.client.inbox import Inbox, Messages
 from tidegate.client.limits import ServerLimits
@@ -80,6 +82,10 @@ class Client:
         self._connection = Connection(self.endpoint, self.options)
         self._sender = Sender(self._connection)
         self._subscribing_to_responses = asyncio.Lock()
+        self._fan_out = FanOut(
+            lambda topic_filter, qos, taker: self.subscribe(topic_filter, qos=qos, callback=taker),
+            lambda topic_filter: self._end_subscriptions([topic_filter], self.options.operation_timeout),
+        )
         self.messages = Messages(self._connection.routes.common, self._connection.reports)
         """What arrives, as an asynchronous iterator. It ends when this side disconnects, and raises
         `ConnectionLost` when the connection is lost for good; what had arrived before is given first."""
@@ -275,22 +281,41 @@ class Client:
             await self._subscribe(subscriptions, inbox, identifier, user_properties, seconds)
             yield Messages(inbox, connection.reports)
         finally:
-            names = [each.topic_filter for each in subscriptions]
-            granted = [name for name in names if name in self.subscriptions]
             try:
-                if granted and self.is_connected:
-                    await self.unsubscribe(*granted, timeout=seconds)
-                elif granted and connection.state is State.RECONNECTING:
-                    connection.session.requests.unsubscribe_later(granted)
-            except (ConnectionLost, NotConnected):
-                pass  # The subscriptions went with the connection.
-            except OperationTimeout:
-                connection.session.requests.unsubscribe_later(granted)
-                raise
+                await self._end_subscriptions([each.topic_filter for each in subscriptions], seconds)
             finally:
-                for name in names:
-                    connection.routes.remove(name)
                 connection.drop(inbox)
+
+    @asynccontextmanager
+    async def listening(
+        self, topic_filter: str, callback: Callable[[Message], None], *, qos: int = 0
+    ) -> AsyncIterator[None]:
+        """For the length of a block `callback` gets what the filter matches, beside others who listen to the same.
+
+        The callback must not wait. Whoever subscribes to the filter in another way takes it from all of them.
+        """
+        key = await self._fan_out.add(topic_filter, qos, callback)
+        try:
+            yield
+        finally:
+            await self._fan_out.remove(topic_filter, key)
+
+    async def _end_subscriptions(self, names: list[str], seconds: float | None) -> None:
+        connection = self._connection
+        granted = [name for name in names if name in self.subscriptions]
+        try:
+            if granted and self.is_connected:
+                await self.unsubscribe(*granted, timeout=seconds)
+            elif granted and connection.state is State.RECONNECTING:
+                connection.session.requests.unsubscribe_later(granted)
+        except (ConnectionLost, NotConnected):
+            pass  # The subscriptions went with the connection.
+        except OperationTimeout:
+            connection.session.requests.unsubscribe_later(granted)
+            raise
+        finally:
+            for name in names:
+                connection.routes.remove(name)
 
     async def unsubscribe(
         self,
@@ -360,40 +385,48 @@ class Client:
     ) -> AsyncIterator[Message]:
         """Repeat a request for ever and give its responses: `async for response in client.watch(…)`.
 
+        With `reconnect` that is through losses of the connection, too; without, a lost connection ends it.
+
         `policy` says how long to wait in between: "active", "adaptive", "fixed" and the others of `flow.TIMEOUT`, or
         an object. `losses` looks at a response and says how many updates it brought that nobody had told of; that
         is what the adaptive policies live on. A message on the topic filter `nudge` is a reason to ask soon. The load
         is read from the User Property `tide-load` of a response. A request without response is one more to repeat.
         """
         found: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
+        clock = asyncio.get_running_loop()
 
         async def ask() -> Answered:
+            began = clock.time()
             try:
                 response = await self.request(topic, payload, timeout=timeout, qos=qos, **fields)
-            except (OperationTimeout, NoResponder):
+            except (NotSupported, Refused):
+                raise
+            except ClientError:
+                if self._connection.state not in (State.OPEN, State.RECONNECTING):
+                    raise
                 return Answered(is_dropped=True)
+            seconds = clock.time() - began  # without the time that the taker of responses takes
             await found.put(response)
             load = parse_announcement(dict(response.user_properties).get(LOAD_PROPERTY, ""))
-            return Answered(losses=losses(response), load=load)
+            return Answered(losses=losses(response), load=load, seconds=seconds)
 
         made = timeout_policy(policy)() if isinstance(policy, str) else policy
         repeating = Repeating(ask, made.loop(), random)
-        if nudge is not None:
-            await self.subscribe(nudge, callback=lambda _: repeating.nudge())
-        work = asyncio.ensure_future(repeating.run())
-        try:
-            while True:
-                getting = asyncio.ensure_future(found.get())
-                await asyncio.wait([getting, work], return_when=asyncio.FIRST_COMPLETED)
-                if not getting.done():
-                    getting.cancel()
-                    work.result()
-                yield await getting
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            if nudge is not None and self.is_connected:
-                await self.unsubscribe(nudge)
+        async with AsyncExitStack() as stack:
+            if nudge is not None:
+                await stack.enter_async_context(self.listening(nudge, lambda _: repeating.nudge()))
+            work = asyncio.ensure_future(repeating.run())
+            try:
+                while True:
+                    getting = asyncio.ensure_future(found.get())
+                    await asyncio.wait([getting, work], return_when=asyncio.FIRST_COMPLETED)
+                    if not getting.done():
+                        getting.cancel()
+                        work.result()
+                    yield await getting
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
 
     async def respond(
         self,

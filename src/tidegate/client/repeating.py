@@ -19,11 +19,15 @@ LONGEST = 86_400.0  # timers of a day at most: some loops never check
 
 @dataclass(slots=True, kw_only=True)
 class Answered:
-    """What came back. `losses`: updates it brought that no notification had told of. `is_dropped`: nothing came."""
+    """What came back. `losses`: updates it brought that no notification had told of. `is_dropped`: nothing came.
+
+    `seconds` is what the response took, None if all of asking was waiting for it.
+    """
 
     losses: int = 0
     load: Announcement = UNKNOWN
     is_dropped: bool = False
+    seconds: float | None = None
 
 
 class Repeating:
@@ -87,7 +91,7 @@ class Repeating:
         self.losses += answered.losses
         return Check(
             interval=began - self._last,
-            duration=clock.time() - began,
+            duration=clock.time() - began if answered.seconds is None else answered.seconds,
             losses=answered.losses,
             is_dropped=answered.is_dropped,
             load=answered.load,

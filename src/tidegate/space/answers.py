@@ -7,6 +7,7 @@ changes. What was read is on disk before anybody hears of it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import OrderedDict
 from typing import Any, Final, TypeAlias
 
@@ -22,8 +23,11 @@ from tidegate.space.store import check_query
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 CACHED: Final = 4096
-Answer: TypeAlias = tuple[bytes, str]
-"""Body and content type."""
+LARGE: Final = 16 * 1024  # characters of a query that is read in a thread
+Key: TypeAlias = tuple[str, bytes]
+"""Space, and digest of a query with what its sender accepts: texts may be long."""
+Answer: TypeAlias = tuple[bytes, str, int]
+"""Body, content type, and the version it is about."""
 
 
 class Answers:
@@ -32,38 +36,36 @@ class Answers:
     def __init__(self, runner: Runner, lane: Lane) -> None:
         self._runner = runner
         self._lane = lane
-        self._asking: dict[tuple[str, str, str, int], asyncio.Task[Answer]] = {}
-        self._cache: OrderedDict[tuple[str, str, str], tuple[int, bytes, str]] = OrderedDict()
+        self._asking: dict[tuple[Key, int], asyncio.Task[Answer]] = {}
+        self._cache: OrderedDict[Key, tuple[int, bytes, str]] = OrderedDict()
         self._cache_bytes = 0
         self.shared = 0  # answers that somebody else had asked for at the same version
 
-    async def ask(self, space: DurableSpace, text: str, accept: str) -> tuple[bytes, str, int]:
+    async def ask(self, space: DurableSpace, text: str, accept: str) -> Answer:
         """Body, content type and the version it is about; raises `SpaceError`."""
-        check_query(text)
-        name, version = space.engine.name, space.engine.version
-        cached = self._cache.get((name, text, accept))
+        key, version = (space.engine.name, _digest(text, accept)), space.engine.version
+        cached = self._cache.get(key)
         if cached is not None and cached[0] == version:
-            self._cache.move_to_end((name, text, accept))
+            self._cache.move_to_end(key)
             self.shared += 1
             return cached[1], cached[2], version
-        key = (name, text, accept, version)
-        task = self._asking.get(key)
+        task = self._asking.get((key, version))
         if task is None:
-            task = self._asking[key] = asyncio.create_task(self._evaluate(space, text, accept, version))
-            task.add_done_callback(lambda done: self._on_asked(key, done))
+            work = self._evaluate(space, text, accept, key, version)
+            task = self._asking[key, version] = asyncio.create_task(work)
+            task.add_done_callback(lambda done: self._on_asked((key, version), done))
         else:
             self.shared += 1
         # Whoever asked first may give up; the others still want to know.
-        body, content_type = await asyncio.shield(task)
-        return body, content_type, version
+        return await asyncio.shield(task)
 
-    def _on_asked(self, key: tuple[str, str, str, int], done: asyncio.Task[Answer]) -> None:
+    def _on_asked(self, key: tuple[Key, int], done: asyncio.Task[Answer]) -> None:
         self._asking.pop(key, None)
         if not done.cancelled():
             done.exception()  # everybody may have given up, and then nobody looks
 
-    async def _evaluate(self, space: DurableSpace, text: str, accept: str, version: int) -> Answer:
-        form = outline(text).form
+    async def _evaluate(self, space: DurableSpace, text: str, accept: str, key: Key, version: int) -> Answer:
+        form = _form(text) if len(text) < LARGE else await asyncio.to_thread(_form, text)
         offered = list(GRAPHS if form in ("CONSTRUCT", "DESCRIBE") else RESULTS)
         content_type = negotiate(accept, offered)
         store = space.engine.store
@@ -80,10 +82,10 @@ class Answers:
             body = await self._runner.run(text, len(store), job)
         await space.commit()
         if seen == version:
-            self._keep((space.engine.name, text, accept), (version, body, content_type))
-        return body, content_type
+            self._keep(key, (version, body, content_type))
+        return body, content_type, seen
 
-    def _keep(self, key: tuple[str, str, str], value: tuple[int, bytes, str]) -> None:
+    def _keep(self, key: Key, value: tuple[int, bytes, str]) -> None:
         old = self._cache.pop(key, None)
         if old is not None:
             self._cache_bytes -= len(old[1])
@@ -92,3 +94,13 @@ class Answers:
         while self._cache_bytes > CACHE_BYTES or len(self._cache) > CACHED:
             _, (_, body, _) = self._cache.popitem(last=False)
             self._cache_bytes -= len(body)
+
+
+def _form(text: str) -> str:
+    """SELECT, ASK, CONSTRUCT or DESCRIBE; raises for what a space does not offer."""
+    check_query(text)
+    return outline(text).form
+
+
+def _digest(text: str, accept: str) -> bytes:
+    return hashlib.sha256(f"{accept}\n{text}".encode()).digest()

@@ -14,7 +14,8 @@ from tidegate.space.pattern_index import PatternIndex
 from tidegate.space.settings import SpaceLimits
 from tidegate.space.standing import Change, StandingQuery, Touched, watch_id
 from tidegate.space.store import TripleStore
-from tidegate.space.update import Operation, read_update
+from tidegate.space.terms import canonical_triples
+from tidegate.space.update import Construct, Operation, read_update
 
 log = logging.getLogger("tidegate.space.engine")
 _ABSENT: Any = object()
@@ -79,6 +80,8 @@ class SpaceEngine:
 
         if len(operations) == 1:
             return operations[0].evaluate(self.store, construct)
+        if all(operation.is_data or operation.is_clear for operation in operations):
+            return self._fold(operations, construct)
         gone: dict[Triple, None] = {}
         come: dict[Triple, None] = {}
         try:
@@ -93,6 +96,22 @@ class SpaceEngine:
                         come[each] = None
         finally:
             self.store.change(come, gone)
+        return list(gone), list(come)
+
+    def _fold(
+        self, operations: list[Operation], construct: Construct
+    ) -> tuple[list[Triple], list[Triple]]:
+        """The same for operations that need not see each other's work: the store stays as it is for those who read."""
+        gone: dict[Triple, None] = {}
+        come: dict[Triple, None] = {}
+        for operation in operations:
+            if operation.is_clear:
+                come.clear()
+            removed, added = operation.evaluate(self.store, construct)
+            for each in removed if operation.is_clear else canonical_triples(removed):
+                gone[each] = None
+                come.pop(each, None)
+            come.update(dict.fromkeys(canonical_triples(added)))
         return list(gone), list(come)
 
     def apply(self, removed: Iterable[Triple], added: Iterable[Triple]) -> Outcome:

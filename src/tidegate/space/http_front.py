@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import json
 import ssl
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -22,6 +24,7 @@ from tidegate.flow.timeout import NAME
 from tidegate.space.errors import Fault, SpaceError, malformed
 from tidegate.space.formats import SPARQL_QUERY, SPARQL_UPDATE, plain_type
 from tidegate.space.requests import JSON, Operation, Request, Response
+from tidegate.space.rights import Access, is_loopback
 from tidegate.space.service import SpaceService
 
 STATUS: Final = {
@@ -38,6 +41,8 @@ STATUS: Final = {
 }
 _FORM: Final = "application/x-www-form-urlencoded"
 _GRAPHS: Final = ("default-graph-uri", "named-graph-uri", "using-graph-uri", "using-named-graph-uri")
+OPEN: Final = 1024  # requests served at once
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 EVERYTHING: Final = b"CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"
 
 
@@ -57,7 +62,8 @@ class HttpFront:
         self._wanted = port
         self._tls = tls
         self.port = 0
-        app = web.Application(client_max_size=service.limits.request_bytes)
+        self._open = 0  # requests that are served
+        app = web.Application(client_max_size=service.limits.request_bytes, middlewares=[self._guard])
         app.router.add_get("/", self._about)
         app.router.add_route("*", "/{space}/sparql", self._sparql)
         app.router.add_route("*", "/{space}/data", self._data)
@@ -83,14 +89,50 @@ class HttpFront:
     async def __aexit__(self, *exc: object) -> None:
         await self._runner.cleanup()
 
-    async def _about(self, request: web.Request) -> web.Response:
-        return web.json_response(self._service.statistics())
-
-    async def _sparql(self, request: web.Request) -> web.Response:
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Before anything of a body is read."""
+        if self._open >= OPEN:
+            busy = SpaceError(Fault.BUSY, "too many requests", hint="try again later", retry_after=1.0)
+            return _failure(busy)
+        self._open += 1
         try:
-            operation, body = await self._protocol(request)
+            if self._service.rights.is_open:
+                _check_local(request)
+            return await handler(request)
         except SpaceError as error:
             return _failure(error)
+        except _UnknownToken as error:
+            return _failure(error.error, status=401)
+        finally:
+            self._open -= 1
+
+    async def _about(self, request: web.Request) -> web.Response:
+        """Of the spaces that whoever asks may read."""
+        who, rights = self._who(request), self._service.rights
+        statistics = self._service.statistics()
+        spaces = statistics["spaces"]
+        statistics["spaces"] = {name: spaces[name] for name in spaces if rights.may(who, name, Access.READ)}
+        return web.json_response(statistics)
+
+    def _who(self, request: web.Request) -> str:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        try:
+            return self._service.rights.who(token.strip() if scheme.lower() == "bearer" else None)
+        except SpaceError as error:
+            raise _UnknownToken(error) from None
+
+    async def _read(self, request: web.Request, operation: Operation) -> bytes:
+        """The body of a request, if whoever sends it may ask for that."""
+        self._admit(request, operation)
+        return await request.read()
+
+    def _admit(self, request: web.Request, operation: Operation) -> None:
+        space, who = request.match_info["space"], self._who(request)
+        self._service.admit(Request(space=space, operation=operation, body=b"", who=who))
+
+    async def _sparql(self, request: web.Request) -> web.Response:
+        operation, body = await self._protocol(request)
         return await self._ask(request, operation, body, request.content_type)
 
     async def _protocol(self, request: web.Request) -> tuple[Operation, bytes]:
@@ -104,6 +146,10 @@ class HttpFront:
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "POST"])
         kind = plain_type(request.headers.get("Content-Type"))
         if kind == _FORM:
+            try:
+                self._admit(request, Operation.QUERY)
+            except SpaceError:
+                self._admit(request, Operation.UPDATE)  # it may be either
             form = await request.post()
             for name in _GRAPHS:
                 if name in form:
@@ -115,9 +161,9 @@ class HttpFront:
                 return Operation.UPDATE, _one([str(each) for each in updates], "update")
             return Operation.QUERY, _one([str(each) for each in queries], "query")
         if kind == SPARQL_QUERY:
-            return Operation.QUERY, await request.read()
+            return Operation.QUERY, await self._read(request, Operation.QUERY)
         if kind == SPARQL_UPDATE:
-            return Operation.UPDATE, await request.read()
+            return Operation.UPDATE, await self._read(request, Operation.UPDATE)
         raise SpaceError(
             Fault.CONTENT_TYPE,
             f"{kind or 'nothing'} is not a SPARQL request",
@@ -131,24 +177,19 @@ class HttpFront:
         if operation is None:
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "POST", "DELETE"])
         kind = request.headers.get("Content-Type")
-        return await self._ask(request, operation, await request.read(), kind)
+        return await self._ask(request, operation, await self._read(request, operation), kind)
 
     async def _watch(self, request: web.Request) -> web.Response:
         kind = request.headers.get("Content-Type")
-        return await self._ask(request, Operation.WATCH, await request.read(), kind)
+        return await self._ask(request, Operation.WATCH, await self._read(request, Operation.WATCH), kind)
 
     async def _check(self, request: web.Request) -> web.Response:
-        return await self._ask(request, Operation.CHECK, await request.read(), JSON)
+        return await self._ask(request, Operation.CHECK, await self._read(request, Operation.CHECK), JSON)
 
     async def _ask(
         self, request: web.Request, operation: Operation, body: bytes, content_type: str | None
     ) -> web.Response:
-        authorization = request.headers.get("Authorization", "")
-        scheme, _, token = authorization.partition(" ")
-        try:
-            who = self._service.rights.who(token.strip() if scheme.lower() == "bearer" else None)
-        except SpaceError as error:
-            return _failure(error, status=401)
+        who = self._who(request)
         response = await self._service.handle(
             Request(
                 space=request.match_info["space"],
@@ -164,6 +205,22 @@ class HttpFront:
             return _failure(response.error, response)
         headers = _headers(response)
         return web.Response(body=response.body, headers={**headers, "Content-Type": response.content_type})
+
+
+class _UnknownToken(Exception):
+    def __init__(self, error: SpaceError) -> None:
+        self.error = error
+
+
+def _check_local(request: web.Request) -> None:
+    """Where everybody may do everything, web pages of other places may not: browsers say where they come from."""
+    origin, host = request.headers.get("Origin"), request.url.host or ""
+    if not is_loopback(host) or (origin is not None and urlsplit(origin).netloc != request.host):
+        raise SpaceError(
+            Fault.FORBIDDEN,
+            f"requests from {(origin or host)[:100]!r} are not served",
+            hint="give --rights FILE, or ask from this machine",
+        )
 
 
 def _one(values: list[str], name: str) -> bytes:

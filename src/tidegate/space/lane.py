@@ -77,7 +77,7 @@ class Lane:
             except asyncio.CancelledError:
                 if place in self._waiting:
                     self._waiting.remove(place)
-                else:
+                elif place.done() and not place.cancelled():
                     self.leave()  # it had just been given the place
                 raise
         else:

@@ -19,6 +19,7 @@ import secrets
 import tomllib
 from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,16 +56,24 @@ class SpaceRights:
             raise SpaceError(Fault.FORBIDDEN, "the token is not known", hint="check it, or ask for another")
         return found
 
-    def check(self, who: str, space: str, access: Access) -> None:
-        if self.is_open:
-            return
+    def may(self, who: str, space: str, access: Access) -> bool:
         allowed = self.spaces.get(space, {}).get(access, frozenset())
-        if EVERYBODY not in allowed and who not in allowed:
+        return self.is_open or EVERYBODY in allowed or who in allowed
+
+    def check(self, who: str, space: str, access: Access) -> None:
+        if not self.may(who, space, access):
             raise SpaceError(
                 Fault.FORBIDDEN,
                 f"{who} may not {access} space {space!r}",
                 hint=f"ask the administrator for a line in [spaces.{space}]",
             )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def digest_of(token: str) -> str:

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, Final, TypeAlias
 
 from tidegate.space.errors import Fault, SpaceError
-from tidegate.space.store import too_slow
+from tidegate.space.store import Torn, too_slow
 
 Job: TypeAlias = Callable[[BinaryIO], None]
 """Writes its answer; raises `SpaceError`. Must change nothing but its own copy of the store."""
@@ -71,7 +71,10 @@ class Runner:
         work = asyncio.get_running_loop().run_in_executor(self._threads, _bounded, job, self.max_bytes)
         done, _ = await asyncio.wait([work], timeout=self.seconds)
         if done:
-            return work.result()
+            try:
+                return work.result()
+            except Torn:
+                return await self._in_child(job, self.seconds)
         # The thread goes on to its end, which is finite; but this text is not trusted again so easily.
         self._quick.pop(key, None)
         self.killed += 1

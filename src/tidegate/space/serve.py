@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from tidegate.client import Client
 from tidegate.space.errors import Fault, SpaceError, malformed
 from tidegate.space.mqtt_front import MqttFront
 from tidegate.space.requests import PREFIX
-from tidegate.space.rights import SpaceRights
+from tidegate.space.rights import SpaceRights, is_loopback
 from tidegate.space.service import SpaceService
 from tidegate.space.settings import SpaceLimits
 
@@ -59,13 +58,6 @@ class ServeOptions:
                 f"everybody who reaches {self.http_host} could change every space",
                 hint="give --rights FILE, or listen on 127.0.0.1",
             )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def serve(options: ServeOptions, ready: Callable[[str], None] = print) -> None:

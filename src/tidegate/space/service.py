@@ -84,6 +84,8 @@ class SpaceService:
             Operation.CHECK: Lane("check", workers=1, capacity=queue),
         }
         self.lanes[Operation.INSERT] = self.lanes[Operation.REMOVE] = self.lanes[Operation.UPDATE]
+        # Updates of one space wait for each other, and for those of no other; the first is for unknown ones.
+        self._updates = {name: Lane("update", workers=1, capacity=4 * queue) for name in names}
         self.notify: Notify = lambda _space, _watch, _data: None
         self._runner = Runner(
             seconds=self.limits.query_time, max_bytes=self.limits.answer_bytes, workers=query_workers
@@ -110,7 +112,7 @@ class SpaceService:
         """Whatever happens, the answer is a response: a request that meets a fault of ours ends nobody else's."""
         self.answered += 1
         try:
-            space = self._admit(request)
+            space = self.admit(request)
             match request.operation:
                 case Operation.QUERY:
                     text = _text(request.body)
@@ -130,13 +132,13 @@ class SpaceService:
         """Serve an update that evaluates nothing while nobody is before it; `done` gets the response when it is on
         disk. False: it is for `handle`, and nothing has happened.
         """
-        lane = self.lanes[request.operation]
+        lane = self._lane(request)
         is_small = request.operation.access is Access.WRITE and len(request.body) < LARGE
         if not is_small or self._uncommitted >= UNCOMMITTED or not lane.enter_nowait():
             return False
         began: float | None = time.perf_counter()
         try:
-            space = self._admit(request)
+            space = self.admit(request)
             difference = self._difference_nowait(space, request)
             plan = None if difference is None else space.engine.plan(*difference)
             if plan is None or plan.risky:
@@ -159,7 +161,7 @@ class SpaceService:
         space.on_commit(committed)
         return True
 
-    def _admit(self, request: Request) -> DurableSpace:
+    def admit(self, request: Request) -> DurableSpace:
         self.rights.check(request.who, request.space, request.operation.access)
         space = self.spaces.get(request.space)
         if space is None:
@@ -168,13 +170,18 @@ class SpaceService:
                 f"there is no space {request.space!r}",
                 hint=f"there are {', '.join(sorted(self.spaces)) or 'none'}",
             )
-        if len(request.body) > self.limits.request_bytes:
-            raise SpaceError(
-                Fault.TOO_LARGE,
-                f"the request is larger than {self.limits.request_bytes} bytes",
-                hint="split it",
-            )
+        largest = {
+            Operation.QUERY: self.limits.query_bytes,
+            Operation.WATCH: self.limits.watch_bytes,
+            Operation.CHECK: self.limits.watch_bytes,
+        }.get(request.operation, self.limits.request_bytes)
+        if len(request.body) > largest:
+            raise SpaceError(Fault.TOO_LARGE, f"the request is larger than {largest} bytes", hint="split it")
         return space
+
+    def _lane(self, request: Request) -> Lane:
+        lane = self.lanes[request.operation]
+        return self._updates.get(request.space, lane) if lane is self.lanes[Operation.UPDATE] else lane
 
     def _failure(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, SpaceError):
@@ -193,7 +200,7 @@ class SpaceService:
     # Updates
 
     async def _update(self, space: DurableSpace, request: Request) -> Response:
-        async with self.lanes[Operation.UPDATE].turn():
+        async with self._lane(request).turn():
             difference = None if len(request.body) >= LARGE else self._difference_nowait(space, request)
             if difference is None:
                 difference = await self._difference(space, request)
@@ -219,6 +226,12 @@ class SpaceService:
         operations = await asyncio.to_thread(read_update, text)
         if all(operation.is_data or operation.is_clear for operation in operations):
             return space.engine.rehearse(operations)
+        if any(max(len(each.remove), len(each.add)) > self.limits.query_bytes for each in operations):
+            raise SpaceError(
+                Fault.TOO_LARGE,
+                f"an operation with a WHERE is larger than {self.limits.query_bytes} bytes",
+                hint="split it, or write INSERT DATA",
+            )
         return await evaluate_update(self._runner, space.engine, text, operations)
 
     async def _apply(self, space: DurableSpace, removed: list[Triple], added: list[Triple]) -> Outcome:
@@ -325,7 +338,7 @@ class SpaceService:
             fields = json.loads(request.body)
             watch, number = str(fields["watch"]), int(fields["number"])
             life = fields.get("life")
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise malformed('a check is JSON such as {"watch": "…", "number": 3}') from None
         async with self.lanes[Operation.CHECK].turn():
             standing = space.engine.standing.get(watch)
@@ -367,8 +380,8 @@ class SpaceService:
         until, known = self._announced.get(key, (0.0, UNKNOWN))
         if now < until and retry_after == 0.0:
             return known
-        lane = self.lanes[request.operation]
-        watchers = self.watchers.of_space(request.space)
+        lane = self._lane(request)
+        watchers = self.watchers.of_space(request.space) if request.space in self.spaces else 0
         load = Announcement(
             processing=lane.processing,
             queueing=lane.queueing,
@@ -412,7 +425,10 @@ class SpaceService:
             "shared": self.shared,
             "notified": self.notified,
             "failed": dict(self.failed),
-            "lanes": {lane.name: lane.statistics() for lane in self.lanes.values()},
+            "lanes": {
+                **{lane.name: lane.statistics() for lane in self.lanes.values()},
+                "update": _together([lane.statistics() for lane in self._updates.values()]),
+            },
             "runner": self._runner.statistics(),
             "spaces": {
                 name: {
@@ -423,6 +439,12 @@ class SpaceService:
                 for name, space in self.spaces.items()
             },
         }
+
+
+def _together(lanes: list[dict[str, float]]) -> dict[str, float]:
+    """Counters of several lanes as if they were one; the time is that of the slowest."""
+    names = lanes[0] if lanes else {}
+    return {name: (max if name == "processing" else sum)(each[name] for each in lanes) for name in names}
 
 
 def _check_room(request: Request, body: bytes) -> None:
@@ -466,7 +488,7 @@ def _watch_text(request: Request) -> str:
         mask = json.loads(text)
         unknown = set(mask) - {"s", "p", "o"}
         terms = {name: str(mask.get(name) or f"?{name}") for name in ("s", "p", "o")}
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise malformed('a mask is JSON such as {"s": null, "p": "<http://e/p>", "o": null}') from None
     if unknown:
         raise malformed(f"a mask has s, p and o, not {min(unknown)!r}")

@@ -11,6 +11,8 @@ class SpaceLimits:
 
     query_time: float = 5.0  # of one query, or of the WHERE of an update
     request_bytes: int = 64 * 1024 * 1024
+    query_bytes: int = 1024 * 1024  # of the text of a query, or of the WHERE of an update
+    watch_bytes: int = 64 * 1024  # of the text of a watch: it is read where everybody waits
     answer_bytes: int = 32 * 1024 * 1024
     answer_rows: int = 1_000_000
     triples: int = 50_000_000  # in one space

@@ -24,9 +24,9 @@ from tidegate.space.pattern_index import Mask
 from tidegate.space.settings import SpaceLimits
 from tidegate.space.store import TripleStore, check_query, too_many, too_slow
 from tidegate.space.terms import Row, Term, canonical
+from tidegate.space.tokens import UNSTABLE
 
 MANY_HITS = 64  # changed triples from which asking twice is cheaper than asking for each
-_UNSTABLE = ("RAND", "NOW", "UUID", "STRUUID", "BNODE")
 _UNKNOWN_DEGREE = 8  # of a query that could not be read
 _DUMMY = "<urn:tidegate:any>"
 
@@ -140,7 +140,7 @@ class StandingQuery:
             raise unsupported("a watch is a SELECT or an ASK", "write SELECT with the same WHERE")
         if self._outline.words & {"LIMIT", "OFFSET"}:
             raise unsupported("a watch has no LIMIT or OFFSET", "leave it out: changes come as they happen")
-        for word in _UNSTABLE:
+        for word in UNSTABLE:
             if word in self._outline.words:
                 raise unsupported(f"{word} changes without an update", "leave it out of what is watched")
         return names

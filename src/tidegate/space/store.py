@@ -58,12 +58,17 @@ def check_query(text: str, tokens: list[Token] | None = None) -> None:
             raise unsupported(f"{word} is not offered", hint)
 
 
+class Torn(Exception):
+    """A query began in the midst of a change: it may have seen one half of it."""
+
+
 class TripleStore:
     """Triples in memory. Reading may happen in any thread, changing in one."""
 
     def __init__(self) -> None:
         self._store = Store()
         self._size = 0  # the store would count its triples one by one
+        self._changes = 0  # odd in the midst of a change
 
     def __len__(self) -> int:
         return self._size
@@ -89,6 +94,7 @@ class TripleStore:
     def change(self, removed: Iterable[Triple], added: Iterable[Triple]) -> None:
         """Exactly what `difference` gave, or the reverse of it."""
         gone = list(removed)
+        self._changes += 1
         if gone and len(gone) == self._size:
             self._store.clear()
         else:
@@ -97,6 +103,7 @@ class TripleStore:
         quads = [quad(each) for each in added]
         self._store.extend(quads)
         self._size += len(quads) - len(gone)
+        self._changes += 1
 
     def bulk_load(self, data: bytes) -> None:
         """N-Triples, quickly and without a difference: for a store that is empty."""
@@ -110,13 +117,17 @@ class TripleStore:
     def ask(
         self, text: str, substitutions: dict[Variable, Term] | None = None
     ) -> QuerySolutions | QueryBoolean | QueryTriples:
-        """Begin a query; raises `SpaceError` for one that makes no sense."""
+        """Begin a query; raises `SpaceError` for one that makes no sense, `Torn` amid a change by another thread."""
+        seen = self._changes
         try:
-            return self._store.query(text, substitutions=substitutions)
+            answer = self._store.query(text, substitutions=substitutions)
         except SyntaxError as error:
             raise malformed(f"not SPARQL: {first_line(error)}", "check the query") from None
         except (ValueError, RuntimeError, OSError) as error:
             raise malformed(f"the query cannot be answered: {first_line(error)}") from None
+        if seen % 2 or seen != self._changes:
+            raise Torn
+        return answer
 
     def rows(
         self,

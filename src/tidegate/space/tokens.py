@@ -50,6 +50,8 @@ _PATTERN: Final = re.compile(
 )
 
 
+UNSTABLE: Final = ("RAND", "NOW", "UUID", "STRUUID", "BNODE")
+"""Functions that give something else each time they are asked."""
 _HIDING: Final = re.compile(r"[#'()\[\]]")
 
 

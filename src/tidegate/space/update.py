@@ -14,7 +14,7 @@ from pyoxigraph import RdfFormat, Store, Triple, parse
 
 from tidegate.space.errors import SpaceError, malformed, unsupported
 from tidegate.space.store import TripleStore, check_query, first_line
-from tidegate.space.tokens import Token, Unreadable, tokenize
+from tidegate.space.tokens import UNSTABLE, Token, Unreadable, tokenize, words
 
 Construct = Callable[[str], list[Triple]]
 # INSERT DATA of plain terms, as nearly all of it is: no brackets, no variables, short strings without escapes. What
@@ -145,12 +145,23 @@ class _Reader:
         if self._skip("WHERE"):
             group = self._braces()
             return Operation(remove=self._construct(group, group))
+        first = self._at
         removed = self._braces()
         added = self._braces() if self._skip("INSERT") else ""
         where = self._where()
+        if added:
+            self._check_stable(first)
         return Operation(
             remove=self._construct(removed, where), add=self._construct(added, where) if added else ""
         )
+
+    def _check_stable(self, first: int) -> None:
+        """What is removed and what is added are asked for one after the other, and must be of one mind."""
+        for word in UNSTABLE:
+            if word in words(self._tokens[first : self._at]):
+                raise unsupported(
+                    f"{word} is not offered where something is removed and added", "write two operations"
+                )
 
     def _skip(self, *words: str) -> bool:
         if self._is_over or not self._tokens[self._at].is_word(*words):

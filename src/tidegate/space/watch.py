@@ -10,7 +10,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.client import ClientError, Message, Messages
+from tidegate.client import ClientError, Message
 from tidegate.client.repeating import Answered, Repeating
 from tidegate.flow.timeout import TimeoutPolicy
 from tidegate.space.durable import change_from_json
@@ -69,9 +69,10 @@ class Watch:
     async def __aenter__(self) -> Self:
         await self._register()
         topic = changes_topic(self._space.name, self.id, self._space.prefix)
-        messages = await self._stack.enter_async_context(self._space.client.subscribed(topic, qos=self._qos))
+        client = self._space.client
+        await self._stack.enter_async_context(client.listening(topic, self._on_message, qos=self._qos))
         self._tasks = [
-            asyncio.create_task(self._listen(messages)),
+            asyncio.create_task(client.wait_closed()),
             asyncio.create_task(self._repeating.run()),
         ]
         for task in self._tasks:
@@ -165,9 +166,11 @@ class Watch:
         self.number, self.version = change.number, change.version
         self._put(change)
 
-    async def _listen(self, messages: Messages) -> None:
-        async for message in messages:
+    def _on_message(self, message: Message) -> None:
+        try:
             self._on_notification(message)
+        except SpaceError as error:
+            self._end(error)
 
     def _on_notification(self, message: Message) -> None:
         try:
@@ -231,9 +234,12 @@ class Watch:
         return losses
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None and self._error is None:
-            error = task.exception()
-            assert isinstance(error, Exception)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        if self._error is None:
             self._error = error
             self._arrived.set()
 

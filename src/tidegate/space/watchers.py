@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Final
+
+MOST: Final = 10_000  # clients that are counted for a watch: anybody can claim to be another one
 
 
 class Watchers:
@@ -19,8 +22,10 @@ class Watchers:
     def note(self, space: str, watch: str, client: str) -> None:
         clients = self.seen.setdefault((space, watch), {})
         clients.pop("", None)
-        if client not in clients:
+        if clients.pop(client, None) is None:
             self._counted.pop(space, None)
+            if len(clients) >= MOST:
+                del clients[next(iter(clients))]  # who asked longest ago
         clients[client] = time.monotonic()
 
     def of_watch(self, space: str, watch: str) -> int:

@@ -202,3 +202,54 @@ def test_watching_over_http(run_rig: RunRig, size: int) -> None:
         await asyncio.to_thread(work, rig.url)
 
     run_rig(body, http=True)
+
+
+def test_who_may_not_read_a_space_does_not_hear_of_it(run_rig: RunRig) -> None:
+    rights = SpaceRights(is_open=False, spaces={"home": {Access.READ: frozenset({"*"})}})
+
+    def work(url: str) -> None:
+        assert list(json.loads(call(f"{url}/")[2])["spaces"]) == ["home"]
+        assert call(f"{url}/", Authorization="Bearer nobody")[0] == 401
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True, rights=rights)
+
+
+def test_web_pages_of_other_places_are_refused_where_everybody_may_do_everything(run_rig: RunRig) -> None:
+    def work(url: str) -> None:
+        for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
+            status, _, answer = call(f"{url}/home/sparql", b"update=CLEAR+ALL", **headers)
+            assert (status, json.loads(answer)["fault"]) == (403, "forbidden")
+        status, _, _ = call(f"{url}/home/sparql", b"update=CLEAR+ALL", Origin=url)
+        assert status == 200
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True)
+
+
+def test_a_body_is_not_waited_for_if_its_sender_may_not_send_it(run_rig: RunRig) -> None:
+    rights = SpaceRights(is_open=False, spaces={"home": {Access.READ: frozenset({"*"})}})
+
+    async def body(rig: Rig) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.http_port)
+        head = "POST /home/data HTTP/1.1\r\nHost: x\r\nContent-Type: text/turtle\r\nContent-Length: 60000000\r\n\r\n"
+        writer.write(head.encode())
+        assert b" 403 " in await asyncio.wait_for(reader.readline(), 10.0)
+        writer.close()
+
+    run_rig(body, http=True, rights=rights)
+
+
+@pytest.mark.parametrize(("path", "body"), [("watch", b"[]"), ("check", b'{"watch": "x", "number": 1e999}')])
+def test_json_of_another_shape_is_malformed(run_rig: RunRig, path: str, body: bytes) -> None:
+    async def main(rig: Rig) -> None:
+        found = await asyncio.to_thread(
+            call, f"{rig.url}/home/{path}", body, Content_Type="application/json"
+        )
+        assert (found[0], json.loads(found[2])["fault"]) == (400, "malformed")
+
+    run_rig(main, http=True)

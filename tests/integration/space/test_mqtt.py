@@ -273,6 +273,25 @@ def test_more_was_missed_than_one_packet_can_carry(run_rig: RunRig) -> None:
     run_rig(body)
 
 
+LONG = "SELECT ?s { ?s ?p ?o FILTER (?o IN (" + "1, " * 130_000 + "1)) }"
+
+
+def test_long_texts_are_refused_where_everybody_would_wait(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home = await rig.space()
+        for operation, text in (
+            (Operation.QUERY, LONG),
+            (Operation.WATCH, LONG[:70_000]),
+            (Operation.UPDATE, f"INSERT {{ ?s <urn:q> 1 }} WHERE {{ {LONG} }}"),
+        ):
+            with pytest.raises(SpaceError) as caught:
+                await home.request(operation, text)
+            assert caught.value.fault is Fault.TOO_LARGE
+        assert await home.insert("<urn:a> <urn:p> " + "1, " * 130_000 + "1 .") == 1
+
+    run_rig(body, limits=SpaceLimits(query_bytes=300_000))
+
+
 def test_watchers_see_every_change_in_order(run_rig: RunRig) -> None:
     async def body(rig: Rig) -> None:
         home, other = await rig.space(), await rig.space()
@@ -287,6 +306,23 @@ def test_watchers_see_every_change_in_order(run_rig: RunRig) -> None:
             assert watch.rows == Counter()
             assert [(await anext(mask)).number for _ in range(21)][-1] == 21
             assert mask.variables == ["s", "o"]
+
+    run_rig(body)
+
+
+def test_watches_of_the_same_text_on_one_client_all_hear(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home, other = await rig.space(), await rig.space()
+        async with home.watch(ALL, policy="off") as first:
+            async with home.watch(ALL, policy="off", qos=1) as second:
+                await wait_until(lambda: first.checks > 0 and second.checks > 0)
+                await other.insert("<urn:a> <urn:p> 1 .")
+                assert [(await anext(watch)).number for watch in (first, second)] == [1, 1]
+                assert first.notifications == second.notifications == 1
+            await other.insert("<urn:a> <urn:p> 2 .")
+            assert (await anext(first)).number == 2
+            assert first.notifications == 2
+        assert not any("changes" in topic for topic in home.client.subscriptions)
 
     run_rig(body)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -9,14 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.space import Fault, SpaceError
+from tidegate.space import Fault, SpaceError, SpaceLimits
+from tidegate.space.answers import Answers
+from tidegate.space.durable import DurableSpace
 from tidegate.space.formats import RESULTS, negotiate, read_triples
 from tidegate.space.lane import Lane
 from tidegate.space.outline import outline
+from tidegate.space.requests import Operation, Request, Response
 from tidegate.space.rights import Access, SpaceRights, digest_of, load_rights
 from tidegate.space.runner import Runner
 from tidegate.space.serve import ServeOptions
+from tidegate.space.service import SpaceService
+from tidegate.space.store import check_query
 from tidegate.space.tokens import Unreadable, tokenize
+from tidegate.space.watchers import MOST, Watchers
 
 
 @pytest.mark.parametrize(
@@ -246,5 +253,86 @@ def test_while_a_thread_is_late_everything_is_forked() -> None:
             while runner.in_thread == before:
                 await runner.run("quick", 10**8, lambda output: None)
         runner.close()
+
+    asyncio.run(body())
+
+
+def test_a_long_query_is_read_while_others_are_served() -> None:
+    text = "SELECT ?s { ?s ?p ?o VALUES ?o { " + "1 " * 200_000 + "} }"
+    began = time.monotonic()
+    check_query(text)
+    seconds = time.monotonic() - began
+
+    async def body() -> None:
+        runner = Runner(seconds=30.0, max_bytes=1000)
+        answers = Answers(runner, Lane("query", workers=1, capacity=1))
+        began = time.monotonic()
+        asked = asyncio.create_task(answers.ask(DurableSpace("s", SpaceLimits()), text, "text/csv"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert time.monotonic() - began < seconds / 2
+        assert await asked == (b"s\r\n", "text/csv", 0)
+        runner.close()
+
+    asyncio.run(body())
+
+
+def test_a_place_is_given_back_once() -> None:
+    async def body() -> None:
+        lane = Lane("test", workers=1, capacity=3)
+
+        async def work() -> None:
+            async with lane.turn():
+                pass
+
+        assert lane.enter_nowait()
+        waiting = asyncio.create_task(work())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        lane.leave()  # before the one who waited knows that it was cancelled
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert lane.statistics()["running"] == 0
+
+    asyncio.run(body())
+
+
+def test_clients_that_claim_to_be_many_are_counted_up_to_a_bound() -> None:
+    watchers = Watchers([], 600.0)
+    for number in range(MOST + 10):
+        watchers.note("home", "w", f"reply/{number}")
+        watchers.note("home", "w", "steady")
+    assert watchers.of_watch("home", "w") == MOST
+    assert "steady" in watchers.seen["home", "w"]
+
+
+def test_an_answer_is_of_the_version_it_saw() -> None:
+    async def body() -> None:
+        lane = Lane("query", workers=1, capacity=1)
+        runner = Runner(seconds=5.0, max_bytes=1000)
+        space = DurableSpace("s", SpaceLimits())
+        assert lane.enter_nowait()
+        asked = asyncio.create_task(Answers(runner, lane).ask(space, "SELECT ?o { ?s ?p ?o }", "text/csv"))
+        await asyncio.sleep(0.01)
+        space.apply([], read_triples(b"<urn:a> <urn:p> 1 .", "text/turtle"))
+        lane.leave()
+        assert await asked == (b"o\r\n1\r\n", "text/csv", 1)
+        runner.close()
+
+    asyncio.run(body())
+
+
+def test_updates_of_a_space_wait_for_no_other_space() -> None:
+    async def body() -> None:
+        service = SpaceService(["home", "lab"])
+        slow = Request(space="home", operation=Operation.UPDATE, body=b"INSERT { ?s ?p 1 } WHERE { ?s ?p ?o }")
+        first = asyncio.create_task(service.handle(slow))
+        await asyncio.sleep(0)
+        responses: list[Response] = []
+        quick = Request(space="lab", operation=Operation.UPDATE, body=b"INSERT DATA { <urn:a> <urn:p> 1 }")
+        assert service.handle_nowait(quick, responses.append)
+        assert [response.version for response in responses] == [1]
+        assert not first.done()
+        assert (await first).error is None
+        await service.close()
 
     asyncio.run(body())

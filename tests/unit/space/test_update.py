@@ -1,14 +1,15 @@
 """SPARQL updates: the same as the store's own, in one version, or not at all."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyoxigraph import Store, Triple
+from pyoxigraph import NamedNode, Store, Triple
 
 from tidegate.space import Fault, SpaceEngine, SpaceError, SpaceLimits
-from tidegate.space.store import TripleStore
+from tidegate.space.store import Torn, TripleStore
 from tidegate.space.terms import canonical_triples
 from tidegate.space.update import read_update
 
@@ -149,3 +150,42 @@ def test_blank_nodes_of_data_are_new_each_time() -> None:
     engine.update("INSERT DATA { [] <urn:p> 1 }")
     assert len(engine.store) == 4
     assert len({each.subject for each in engine.store}) == 3
+
+
+@pytest.mark.parametrize("word", ["RAND", "NOW", "UUID", "STRUUID", "BNODE"])
+def test_what_is_removed_and_what_is_added_are_of_one_mind(word: str) -> None:
+    engine = SpaceEngine("s")
+    where = f"WHERE {{ ?s <urn:p> ?o BIND ({word}() AS ?x) }}"
+    with pytest.raises(SpaceError) as caught:
+        engine.update(f"DELETE {{ ?s <urn:p> ?o }} INSERT {{ ?s <urn:p> ?x }} {where}")
+    assert caught.value.fault is Fault.UNSUPPORTED
+    engine.update(f"INSERT {{ ?s <urn:q> ?x }} {where}")
+
+
+def test_data_are_put_together_without_a_change_of_the_store() -> None:
+    engine = SpaceEngine("s")
+    engine.update("INSERT DATA { <urn:a> <urn:p> 1 }")
+    operations = read_update(
+        "DELETE DATA { <urn:a> <urn:p> 1 } ; INSERT DATA { <urn:b> <urn:p> 2 } ;"
+        ' DELETE DATA { <urn:b> <urn:p> "02"^^<http://www.w3.org/2001/XMLSchema#integer> } ;'
+        " CLEAR ALL ; INSERT DATA { <urn:c> <urn:p> 3 }"
+    )
+    engine.store.change = None  # type: ignore[assignment,method-assign]  # whoever changes it fails
+    gone, come = engine.rehearse(operations)
+    assert {str(each.subject) for each in gone} == {"<urn:a>", "<urn:b>"}
+    assert [str(each.subject) for each in come] == ["<urn:c>"]
+
+
+def test_a_query_that_begins_amid_a_change_is_noticed() -> None:
+    store = TripleStore()
+
+    def removed() -> Iterator[Triple]:
+        yield from ()
+
+    def added() -> Iterator[Triple]:
+        with pytest.raises(Torn):
+            store.ask("ASK { ?s ?p ?o }")
+        yield Triple(NamedNode("urn:a"), NamedNode("urn:p"), NamedNode("urn:b"))
+
+    store.change(removed(), added())
+    assert bool(store.ask("ASK { ?s ?p ?o }"))

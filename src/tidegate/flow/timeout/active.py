@@ -5,7 +5,8 @@ Theory of operation; docs/design/space.md has the reasons and the numbers.
 - Congestion is judged by `RobustTest`, which a busy but healthy broker does not alarm.
 - The back-off is decorrelated jitter: loops that met the same congestion drift apart. So does every timeout, by a
   quarter of its length.
-- A broker that announces the pace it wishes gets it: no loop asks more often on average.
+- A broker that announces the pace it wishes gets it: no loop asks more often on average. No announcement makes a loop
+  wait longer than the longest timeout.
 - A notification reaches all watchers at once. Each waits a random time before it asks, within what the broker needs
   to serve all of them; the broker announces how many there are and how fast it is.
 - A reaction that was dropped is tried again in the same manner; one that was answered is as good as a check.
@@ -81,14 +82,15 @@ class ActiveLoop:
 
     def check(self, check: Check, random: Random) -> float:
         settings = self._settings
+        longest = settings.strategy.high
         self._judge(check, random)
         is_frozen = self.is_congested and settings.freezes
         t_ast = self.strategy.next(check.losses, check.interval, is_frozen=is_frozen)
         wait = (t_ast + self.t_bck) * random.uniform(1.0 - settings.jitter, 1.0 + settings.jitter)
         if self._load.rate > 0.0:
             spread = settings.pace_jitter
-            wait = max(wait, random.uniform(1.0 - spread, 1.0 + spread) / self._load.rate)
-        return max(wait, check.load.retry_after)
+            wait = max(wait, min(longest, random.uniform(1.0 - spread, 1.0 + spread) / self._load.rate))
+        return max(wait, min(longest, check.load.retry_after))
 
     def react(self, random: Random, load: Announcement = UNKNOWN) -> float:
         spread = load.spread or self._load.spread
@@ -96,7 +98,8 @@ class ActiveLoop:
 
     def retry(self, check: Check, random: Random) -> float | None:
         self._judge(check, random)
-        return max(self.t_bck, check.load.retry_after) + self.react(random, check.load)
+        asked = min(self._settings.strategy.high, check.load.retry_after)
+        return max(self.t_bck, asked) + self.react(random, check.load)
 
     def _judge(self, check: Check, random: Random) -> None:
         settings = self._settings

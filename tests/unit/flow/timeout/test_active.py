@@ -173,3 +173,12 @@ def test_what_an_announcement_does_not_understand_it_ignores() -> None:
     assert parse_announcement("proc=0.5;queue=nan;cap=-1;rate=x;new=3; watch=7") == Announcement(
         processing=0.5, watchers=7.0
     )
+
+
+def test_no_announcement_makes_a_loop_wait_longer_than_its_longest_timeout() -> None:
+    for load in (Announcement(rate=1e-9), Announcement(retry_after=1e9)):
+        loop = ActiveTimeout().loop()
+        assert loop.check(good(1.0, load=load), Random(1)) <= 60.0
+        wait = loop.retry(good(1.0, is_dropped=True, load=load), Random(1))
+        assert wait is not None
+        assert wait <= 90.0
