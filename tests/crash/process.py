@@ -8,7 +8,6 @@ import os
 import re
 import select
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,15 +21,10 @@ from typing import Self
 import psutil
 
 from tidegate.broker.store.store import FILE_NAME
+from tidegate.testing.ports import free_port
 
 READY_DEADLINE = 30.0
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def command(*arguments: object) -> list[str]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.client.servers import free_port
 from tidegate.accounts import Accounts, AccountsSettings
 from tidegate.accounts.password_edit import set_password
 from tidegate.cli.status import ExitStatus
 from tidegate.testing import BrokerThread
+from tidegate.testing.ports import free_port
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 

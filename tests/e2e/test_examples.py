@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.client.servers import free_port
 from tidegate.broker.listener import Listener
 from tidegate.mqtt import Publish
 from tidegate.net.tls import server_context
 from tidegate.net.websocket import WebSocketOptions
 from tidegate.testing import BrokerThread
 from tidegate.testing.certificates import make_authority
+from tidegate.testing.ports import free_port
 from tidegate.testing.raw import RawClient
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,12 +13,13 @@ from typing import IO
 
 import pytest
 
-from tests.integration.client.servers import free_port, mosquitto
+from tests.integration.client.servers import mosquitto
 from tidegate.broker.listener import Listener
 from tidegate.net.tls import server_context
 from tidegate.net.websocket import WebSocketOptions
 from tidegate.testing import BrokerThread
 from tidegate.testing.certificates import make_authority
+from tidegate.testing.ports import free_port
 from tidegate.testing.raw import RawClient
 
 DEADLINE = 30.0

@@ -20,7 +20,7 @@ from tidegate.lab.rpc.world import ENVIRONMENT, World
 from tidegate.rpc import Options, load_types
 from tidegate.rpc.recording import Announcer
 from tidegate.rpc.telemetry import Hop, Step
-from tidegate.testing.servers import free_port
+from tidegate.testing.ports import free_port
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 LABEL = "0123456789ab"

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.client.servers import free_port, mosquitto
+from tests.integration.client.servers import mosquitto
 from tidegate.broker.settings import Features
 from tidegate.cli.status import ExitStatus
 from tidegate.mqtt import Publish
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.testing import BrokerThread
+from tidegate.testing.ports import free_port
 from tidegate.testing.raw import RawClient
 
 DEADLINE = 30.0

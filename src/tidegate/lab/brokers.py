@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tidegate.lab.errors import LabError
+from tidegate.testing.ports import free_port
 
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 5.0
@@ -37,13 +38,6 @@ MOSQUITTO_SETTINGS: Final = (
 SYS_EVERY_SECOND: Final = ("sys_interval 1",)
 # Settings from the environment would make two runs of one command differ.
 ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-
-
-def free_port() -> int:
-    """A port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from tidegate.errors import TidegateError
+from tidegate.testing.ports import free_port
 
 _START_SECONDS = 60.0
 
@@ -29,13 +30,6 @@ class ServerError(TidegateError):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-
-
-def free_port() -> int:
-    """A port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

@@ -16,6 +16,7 @@ from tidegate.mqtt.errors import TopicNameInvalid
 from tidegate.mqtt.properties import Property
 from tidegate.net.errors import AddressInUse
 from tidegate.testing import BrokerThread
+from tidegate.testing.ports import free_port
 from tidegate.testing.raw import RawClient
 
 pytest_plugins = ["pytester"]
@@ -85,11 +86,6 @@ def test_a_broker_can_be_started_again() -> None:
                     pass
 
     asyncio.run(main())
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def test_a_listener_that_cannot_open_closes_the_others_again(tmp_path: Path) -> None:

@@ -11,14 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.mqtt import Connack, Packet, PacketReader, encode_packet
+from tidegate.testing.ports import free_port
 
 DEADLINE = 20.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

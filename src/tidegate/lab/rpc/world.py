@@ -20,7 +20,8 @@ from typing import Self
 
 from tidegate.lab.errors import LabError
 from tidegate.rpc import Options
-from tidegate.testing.servers import RabbitServer, RedisServer, free_port
+from tidegate.testing.ports import free_port
+from tidegate.testing.servers import RabbitServer, RedisServer
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
 BACKENDS = ("mqtt", "rabbitmq+redis")
