@@ -246,6 +246,8 @@ class ClusterNode:
         if clean_start or session is not None or not request.client_id:
             return None
         if self.role is Role.HEAD:
+            if self.handover.is_stranded(request.client_id):
+                return self.handover.fetch(request.client_id, user)
             peer = self.named(self.handover.owners.get(request.client_id, ""))
             if peer is None:
                 return None
