@@ -153,6 +153,8 @@ class ClusterNode:
         self.links.meter.look(self.settings.interval)
         for name, link in self.links.statistics().items():
             self.say(f"links/{name}", link)
+        if self.agent is not None:
+            self.agent.forget_unwanted(topic_filter for _, topic_filter in self.announcer.interest)
         if self.balancer is not None:
             self.balancer.look()
             self.handover.look()
@@ -371,7 +373,8 @@ class ClusterNode:
             filters = [each.topic_filter.decode() for each in session.subscriptions.values()]
             if topic is not None and not any(matches(each, topic) for each in filters):
                 continue
-            if session.version < 5 or not session.expiry:
+            is_will_due = session.conn is None and session.will is not None  # it would be nobody's
+            if session.version < 5 or not session.expiry or is_will_due:
                 stay += 1
                 continue
             wanted.append((session.queued_messages, client_id, topic or filters[0]))
