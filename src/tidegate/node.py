@@ -91,7 +91,7 @@ class Node:
         self.cluster: ClusterNode | None = None
         if cluster.role is not Role.SINGLE:
             self.cluster = ClusterNode(settings.name, cluster, self._address)
-        if cluster.role is Role.HEAD:
+        if self.cluster is not None and cluster.role is Role.HEAD:
             self._listeners.append(
                 Listener(
                     name="link",
@@ -99,7 +99,7 @@ class Node:
                     port=cluster.link_port,
                     allow_anonymous=False,
                     is_link=True,
-                    authenticator=LinkAuthenticator(cluster.secret),
+                    authenticator=LinkAuthenticator(cluster.secret, self.cluster.links.is_second),
                 )
             )
         return Broker(

@@ -73,6 +73,7 @@ class Session:
         "is_full",
         "is_plain",
         "is_stalled",
+        "keeps_qos0",
         "late_bytes",
         "late_until",
         "left_at",
@@ -102,6 +103,7 @@ class Session:
         self.version = 4
         self.is_plain = True
         self.expiry = 0
+        self.keeps_qos0 = True  # while nobody is connected, if that is set
         self.epoch = 0  # counts connections, so that a timer can tell whether the client came back
         self.subscriptions: dict[bytes, Subscription] = {}
         self.will: Will | None = None
@@ -242,7 +244,7 @@ class Session:
     def _deliver_qos0(self, message: Message, retain: bool, identifiers: tuple[int, ...]) -> None:
         conn = self.conn
         if conn is None:
-            if self.core.features.queue_qos0:
+            if self.core.features.queue_qos0 and self.keeps_qos0:
                 if self.is_full:
                     self.drop(1)
                 else:

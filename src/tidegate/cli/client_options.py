@@ -67,6 +67,19 @@ Pairs = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No words about errors; the exit status tells.")]
 
 
+def secret(username: str | None, password: str | None, password_file: Path | None) -> str | None:
+    """The password that was given in one of the ways there are; raises a usage error."""
+    if password is not None:
+        return password
+    if password_file is not None:
+        try:
+            return password_file.read_text().partition("\n")[0]
+        except OSError as error:
+            raise typer.BadParameter(f"--password-file {password_file}: {error.strerror}") from None
+    # Without a user name the variable is for somebody else.
+    return os.environ.get("TIDEGATE_PASSWORD") if username is not None else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """Where and how to connect, as the command line says; every field is an option of that name."""
@@ -139,15 +152,7 @@ class Server:
             raise typer.BadParameter(f"protocol version {self.protocol_version!r}: use 5 or 3.1.1") from None
 
     def _secret(self) -> str | None:
-        if self.password is not None:
-            return self.password
-        if self.password_file is not None:
-            try:
-                return self.password_file.read_text().partition("\n")[0]
-            except OSError as error:
-                raise typer.BadParameter(f"--password-file {self.password_file}: {error.strerror}") from None
-        # Without a user name the variable is for somebody else.
-        return os.environ.get("TIDEGATE_PASSWORD") if self.username is not None else None
+        return secret(self.username, self.password, self.password_file)
 
     def _will(self) -> "Will | None":
         from tidegate.client import Will

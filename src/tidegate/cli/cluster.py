@@ -1,10 +1,11 @@
 """`tidegate cluster`: a head and its edges, to run on one machine and to look at."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from tidegate.cli.client_options import Password, PasswordFile, Username, secret
 from tidegate.cli.options import Overrides
 from tidegate.cli.status import ExitStatus
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True, help="Run a cluster on this machine, or look at one.", rich_markup_mode=None
 )
+
+Login: TypeAlias = tuple[str | None, str | None]
+"""User name and password."""
 
 Address = Annotated[
     str, typer.Argument(metavar="ADDRESS", help="Any node of the cluster, where clients connect: host:port.")
@@ -71,14 +75,16 @@ def status_command(
     address: Address = "127.0.0.1:1883",
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
-    username: Annotated[str | None, typer.Option(help="User name.")] = None,
-    password: Annotated[str | None, typer.Option(envvar="TIDEGATE_PASSWORD", help="Password.")] = None,
+    username: Username = None,
+    password: Password = None,
+    password_file: PasswordFile = None,
 ) -> None:
     """How every node of a cluster is, as its head sees it."""
     import asyncio
     import json
 
-    nodes = asyncio.run(_nodes(address, timeout, username, password))
+    login = (username, secret(username, password, password_file))
+    nodes = asyncio.run(_nodes(address, timeout, login))
     if not nodes:
         typer.echo(f"error: {address} says nothing about a cluster", err=True)
         typer.echo("hint: is it a head or an edge? `tidegate serve --role head`", err=True)
@@ -94,9 +100,7 @@ def status_command(
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-async def _nodes(
-    address: str, timeout: float, username: str | None, password: str | None
-) -> "dict[str, dict[str, Any]]":
+async def _nodes(address: str, timeout: float, login: Login) -> "dict[str, dict[str, Any]]":
     """What is retained about the cluster; of an edge, what its head told it."""
     import asyncio
     import json
@@ -104,6 +108,7 @@ async def _nodes(
     from tidegate.client import Client
 
     found: dict[str, dict[str, Any]] = {}
+    username, password = login
     async with Client(address, username=username, password=password) as client:
         await client.subscribe("$SYS/cluster/+")
         try:
@@ -129,16 +134,24 @@ Head = Annotated[str, typer.Option("--head", metavar="ADDRESS", help="The head, 
 
 
 @app.command("plan")
-def plan_command(node: Node, head: Head = "127.0.0.1:1883", timeout: float = 15.0) -> None:
+def plan_command(
+    node: Node,
+    head: Head = "127.0.0.1:1883",
+    timeout: float = 15.0,
+    username: Username = None,
+    password: Password = None,
+    password_file: PasswordFile = None,
+) -> None:
     """Where the clients of an edge would go if it were drained. Nothing is done."""
     import asyncio
 
-    found = asyncio.run(_operate(head, "plan", node, f"$SYS/cluster/plan/{node}", timeout))
+    login = (username, secret(username, password, password_file))
+    found = asyncio.run(_operate(head, "plan", node, f"$SYS/cluster/plan/{node}", timeout, login))
     _require(found, node)
     for target, count in sorted(found["targets"].items()):
         typer.echo(f"{count} clients to {target}")
     if found["stay"]:
-        typer.echo(f"{found['stay']} clients stay: MQTT 3.1.1, or without a session to hand over")
+        typer.echo(f"{found['stay']} clients stay: MQTT 3.1.1, without a session to hand over, or with a will due")
     if not found["targets"]:
         typer.echo("nobody would move")
 
@@ -151,12 +164,16 @@ def drain_command(
         bool, typer.Option("--stop", help="Stop a drain, or let the edge take clients again after one.")
     ] = False,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the end.")] = 600.0,
+    username: Username = None,
+    password: Password = None,
+    password_file: PasswordFile = None,
 ) -> None:
     """Move every client that can be moved from an edge to others, losing nothing; new ones go elsewhere."""
     import asyncio
 
     what = "resume" if is_resumed else "drain"
-    found = asyncio.run(_operate(head, what, node, f"$SYS/cluster/drain/{node}", timeout))
+    login = (username, secret(username, password, password_file))
+    found = asyncio.run(_operate(head, what, node, f"$SYS/cluster/drain/{node}", timeout, login))
     _require(found, node)
     if found["state"] == "unknown":
         found = {}
@@ -173,13 +190,17 @@ def balance_command(
     state: Annotated[str, typer.Argument(metavar="on|off", help="off: nothing is moved for load's sake.")],
     head: Head = "127.0.0.1:1883",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
+    username: Username = None,
+    password: Password = None,
+    password_file: PasswordFile = None,
 ) -> None:
     """Stop moving clients between edges, for example while somebody measures, or go on with it."""
     import asyncio
 
     if state not in ("on", "off"):
         raise typer.BadParameter("say on or off")
-    found = asyncio.run(_operate(head, "balance", state, "$SYS/cluster/balancing", timeout))
+    login = (username, secret(username, password, password_file))
+    found = asyncio.run(_operate(head, "balance", state, "$SYS/cluster/balancing", timeout, login))
     _require(found, "balancing")
     typer.echo(f"balancing is {'on' if found['is_on'] else 'off'}, policy {found['policy']}")
 
@@ -193,7 +214,9 @@ def _require(found: "dict[str, Any]", node: str) -> None:
         raise typer.Exit(ExitStatus.FAILURE)
 
 
-async def _operate(head: str, what: str, node: str, answer: str, timeout: float) -> "dict[str, Any]":
+async def _operate(
+    head: str, what: str, node: str, answer: str, timeout: float, login: Login
+) -> "dict[str, Any]":
     """Ask, and wait for an answer that is newer than the question."""
     import asyncio
     import json
@@ -201,7 +224,8 @@ async def _operate(head: str, what: str, node: str, answer: str, timeout: float)
     from tidegate.client import Client
 
     found: dict[str, Any] = {}
-    async with Client(head, max_redirects=0, client_id="") as client:
+    username, password = login
+    async with Client(head, max_redirects=0, client_id="", username=username, password=password) as client:
         await client.subscribe(answer, retain_handling=2)
         await client.publish(f"$tide/cluster/{what}", node, qos=1)
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import struct
 import termios
+from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +60,7 @@ class EdgeAgent:
         self._budgets = budgets
         self._counts: dict[bytes, list[float]] = {}  # topic: messages, bytes
         self.asked: dict[str, float] = {}
+        self._unwanted: set[str] = set()
         self.link_delay = 0.0  # seconds from the head to here, and
         self.publisher_delay = 0.0  # from the slowest publisher to the head
         self._depths: dict[str, float] = {}
@@ -142,7 +144,8 @@ class EdgeAgent:
             if not subscribers and not depth:
                 continue
             size_bytes = size / count if count else self._sizes.get(topic, NOMINAL_BYTES)
-            self._sizes[topic] = size_bytes
+            self._sizes.pop(topic, None)
+            self._sizes[topic] = size_bytes  # the latest is the last
             arrived = count * subscribers
             departed = max(0.0, arrived - (depth - self._depths.get(topic, 0.0)))
             samples.append(
@@ -152,6 +155,8 @@ class EdgeAgent:
                 )
             )  # fmt: skip
         self._depths = {topic: depth for topic, depth in depths.items() if depth}
+        while len(self._sizes) > MAX_TOPICS:
+            del self._sizes[next(iter(self._sizes))]
         view = self._detector.view(samples, interval)
         view.matching = self.matching.learn(view.incoming)
         return view
@@ -186,6 +191,15 @@ class EdgeAgent:
         topic_filter = shared[1] if shared else topic_filter
         if topic_filter in self.asked or len(self.asked) < MAX_TOPICS:
             self.asked[topic_filter] = min(seconds, self.asked.get(topic_filter, seconds))
+
+    def forget_unwanted(self, filters: Iterable[bytes]) -> None:
+        """Once an interval: what was asked for filters that nobody has in two looks in a row counts no longer."""
+        if not self.asked:
+            return
+        unwanted = self.asked.keys() - {each.decode(errors="replace") for each in filters}
+        for topic_filter in unwanted & self._unwanted:
+            del self.asked[topic_filter]
+        self._unwanted = unwanted
 
     def budget(self, topic: str) -> float:
         """How long a message may wait here: what is required, less the way there and on, as TCP measured it."""

@@ -67,9 +67,13 @@ class Announcer:
         self._is_saying = False
         changed, self.interest.changed = self.interest.changed, {}
         for peer in self._node.peers.values():
-            if peer.role is Role.HEAD and peer.is_connected:
+            if peer.role is Role.HEAD and peer.is_connected and self._is_told(peer):
                 for packet in self.interest.packets(changed, self._identifiers):
                     self._send(peer, packet)
+
+    def _is_told(self, peer: Peer) -> bool:
+        """Heads that name each other have two links until they have said who they are: nothing is wanted twice."""
+        return self._node.role is Role.EDGE or peer.is_greeted
 
     def announce_all(self, peer: Peer) -> None:
         """Everything, whatever the other may remember; then the list, so that it forgets what is not in it."""

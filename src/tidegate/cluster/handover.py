@@ -26,10 +26,9 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tidegate.broker.hooks import LINK_CLIENT
 from tidegate.broker.index import Subscription, Target
 from tidegate.broker.session import Session
-from tidegate.cluster import transfer
+from tidegate.cluster import transfer, wire
 from tidegate.cluster.edge_moves import EdgeMoves
 from tidegate.cluster.head_moves import AT_TARGET, HeadMoves, Moving
 from tidegate.cluster.moves import MOVING, RECORD, TAIL
@@ -104,18 +103,16 @@ class Handover(HeadMoves, EdgeMoves):
             about=value["about"],
             inbound=value["inbound"],
             newer=value.get("newer", ""),
+            is_cut_short=bool(value.get("is_cut_short")),
             since=core.now(),
             session=core.sessions.get(MOVING + client),
         )
         if move.step in AT_TARGET:
-            keys = [(self._edge_link(move.target), name.encode()) for name, *_ in move.about["subscriptions"]]
+            link = wire.client_id(Role.EDGE, move.target)
+            keys = [(link, name.encode()) for name, *_ in move.about["subscriptions"]]
             if move.session is not None:
                 for subscription in move.session.subscriptions.values():
                     core.index.remove(subscription)
             for key in keys:
                 self._pledged[key] = self._pledged.get(key, 0) + 1
         self.moving[client] = move
-
-    @staticmethod
-    def _edge_link(name: str) -> str:
-        return f"{LINK_CLIENT}{Role.EDGE.value}/{name}"

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.broker.hooks import SessionElsewhere
+from tidegate.broker.hooks import ForeignSession, SessionElsewhere
 from tidegate.broker.index import Subscription
 from tidegate.broker.session import NEVER, Session
-from tidegate.cluster import transfer
+from tidegate.cluster import transfer, wire
 from tidegate.cluster.moves import CLAIM_TIMEOUT, MOVING, TAIL, Moves, is_foreign, load_all
+from tidegate.cluster.settings import Role
 
 if TYPE_CHECKING:
     from tidegate.cluster.membership import ClusterNode, Peer
@@ -47,6 +48,8 @@ class Moving:
     newer: str = ""  # node where the client began anew meanwhile: nobody needs what is on its way
 
     newer_user: dict[str, Any] = field(default_factory=dict)
+    is_cut_short: bool = False  # its old edge did not send what it has, and is away for long
+    is_loading: bool = False
 
     def is_begun_at(self, name: str) -> bool:
         """Whether a session that a node has now is another one than that which is on its way."""
@@ -138,8 +141,7 @@ class HeadMoves(Moves):
         peer = self._peer(move.target)
         if peer is not None:
             self._node.send(peer, answer, {"client": move.client})
-        if move.done is not None and not move.done.done():
-            move.done.set_result(False)
+        self._answer(move, False)
 
     def _abandon(self, move: Moving) -> None:
         """The session ended on its way, or its client has another now."""
@@ -193,6 +195,8 @@ class HeadMoves(Moves):
     def on_tail(self, peer: Peer, value: dict[str, Any]) -> None:
         client = value["client"]
         move = self.moving.get(client)
+        if move is None and self._comes_late(peer, client, value["rows"]):
+            return
         if move is None:
             # Another head asked for it and is gone: it goes back to where it came from.
             self._keep_part(client, value["rows"])
@@ -201,12 +205,34 @@ class HeadMoves(Moves):
                 move.inbound = value["inbound"]
                 self.carry_on(move, [])
             return
+        if move.step in AT_TARGET and move.is_cut_short and move.session is not None:
+            self._add(move.session, value["rows"])
         if move.step != "collect":
+            if move.step == "complete" and move.is_cut_short:
+                self._keep_part(client, value["rows"])
             return
         self._keep_part(client, value["rows"])
         if value["is_last"]:
             move.inbound = value["inbound"]
             self._complete(move)
+
+    def _comes_late(self, peer: Peer, client: str, rows: list[list[Any]]) -> bool:
+        """Whether the session went on elsewhere without what its old edge had: that follows."""
+        owner = self.owners.get(client, peer.name)
+        other = self._peer(owner)
+        local = self._node.core.sessions.get(client)
+        if other is not None and owner != peer.name:
+            plain = [row for row in rows if row[1] != transfer.RELEASE]
+            self._node.send(other, "append", {"client": client, "rows": plain, "is_last": True})
+        elif local is not None:
+            self._add(local, rows)
+        return local is not None or (other is not None and owner != peer.name)
+
+    def _add(self, session: Session, rows: list[list[Any]]) -> None:
+        now = self._node.core.now()
+        for row in rows:
+            if row[1] != transfer.RELEASE:
+                session.deliver(*transfer.delivery_of(row, now)[:4])
 
     def carry_on(self, move: Moving, rows: list[list[Any]]) -> None:
         """Everything of a session is here that another head had: see that it gets to an edge."""
@@ -234,6 +260,7 @@ class HeadMoves(Moves):
         session = move.session
         if session is not None:
             if move.step in AT_TARGET:
+                self._unpledge(move)
                 session.subscriptions = {}
             self._node.core.end_session(session)
         self._take_parts(move.client)
@@ -253,21 +280,27 @@ class HeadMoves(Moves):
             return
         move.step = "complete"
         self.note(move)
-        self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move))
+        self._try_to_push(move)
+
+    def _try_to_push(self, move: Moving) -> None:
+        if not move.is_loading:
+            move.is_loading = True
+            self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move))
 
     def _push(self, move: Moving) -> None:
+        move.is_loading = False
         session = move.session
-        assert session is not None
+        if session is None or self.moving.get(move.client) is not move or move.step != "complete":
+            return
         if move.newer:
             self._abandon(move)
             return
         if move.target == self._node.name:
             self._arrive(move, session)
             return
-        peer = self._peer(move.target)
+        peer = self._aim(move)
         if peer is None:
-            log.error("no such node to move a session to", extra={"node": move.target, "client": move.client})
-            return
+            return  # it is here until there is an edge that takes it, or its client asks
         core = self._node.core
         rows = [*self._take_parts(move.client), *transfer.contents(session, core.now())]
         transfer.empty(session)
@@ -278,13 +311,65 @@ class HeadMoves(Moves):
             self._node.send(peer, "install", content)
         for subscription in session.subscriptions.values():
             core.index.remove(subscription)
-        for name, subscription in transfer.subscriptions_of(
-            peer.session, move.about["subscriptions"]
-        ).items():
-            self._pledge(peer.session, name, subscription)
+        self._pledge_all(move, peer)
         move.step = "install"
         self.note(move)
         core.index.forget_routes()
+
+    def _aim(self, move: Moving) -> Peer | None:
+        """Where it goes: another edge, if the one it was meant for is away for long; None: nowhere yet."""
+        peer = self._peer(move.target)
+        if peer is not None and (peer.is_connected or not self._is_long_away(peer)):
+            return peer if peer.is_connected else None
+        balancer = self._node.balancer
+        names = [] if balancer is None else [edge.name for edge in balancer.open_edges()]
+        edges = [each for each in self._node.peers.values() if each.role is Role.EDGE and each.is_connected]
+        other = next((each for each in edges if each.name in names), next(iter(edges), None))
+        if other is not None:
+            log.warning("session goes elsewhere", extra={"client": move.client, "node": other.name})
+            self.retarget(move, other)
+        return other
+
+    def _is_long_away(self, peer: Peer) -> bool:
+        return not peer.is_connected and (peer.lost_at or 0.0) < self._node.core.now() - OWNER_TIMEOUT
+
+    def retarget(self, move: Moving, peer: Peer) -> None:
+        """It goes to another edge than it was meant for."""
+        is_there = move.step in AT_TARGET
+        if is_there:
+            self._unpledge(move)
+        move.target, move.address = peer.name, peer.address
+        if is_there:
+            self._pledge_all(move, peer)
+        self.note(move)
+
+    def install_again(self, move: Moving) -> None:
+        """It was at an edge that is gone for good, and nobody has a copy: what is here goes on."""
+        if move.step not in AT_TARGET or move.session is None:
+            return
+        self._unpledge(move)
+        for subscription in move.session.subscriptions.values():
+            self._node.core.index.add(subscription)
+        self._complete(move)
+
+    def is_stranded(self, client: str) -> bool:
+        """Whether all of a session is here, and nobody to take it."""
+        move = self.moving.get(client)
+        if move is None or move.step != "complete" or move.newer:
+            return False
+        peer = self._peer(move.target)
+        return move.target != self._node.name and (peer is None or not peer.is_connected)
+
+    def _claim_stranded(self, client: str, name: str, asker: dict[str, Any]) -> bool:
+        """It goes to the node where its client is; False if it is another user's."""
+        move = self.moving[client]
+        if is_foreign(move.about.get("user"), asker):
+            return False
+        peer = self._peer(name)
+        move.target, move.address = name, self._node.address() if peer is None else peer.address
+        self.note(move)
+        self._try_to_push(move)
+        return True
 
     def _arrive(self, move: Moving, collected: Session) -> None:
         """The session is for a client of this head."""
@@ -297,8 +382,7 @@ class HeadMoves(Moves):
         self.owners.pop(move.client, None)
         self.moved += 1
         self._release(move, move.address)
-        if move.done is not None and not move.done.done():
-            move.done.set_result(True)
+        self._answer(move, True)
 
     def _release(self, move: Moving, address: str) -> None:
         """The client, if the old node has it still, goes to the new one; without address it has another session."""
@@ -308,6 +392,20 @@ class HeadMoves(Moves):
             self._node.send(source, "release", value)
         else:
             self._send_on(move.client, address, is_over=bool(move.newer))
+
+    def _pledge_all(self, move: Moving, peer: Peer) -> None:
+        wanted = transfer.subscriptions_of(peer.session, move.about["subscriptions"])
+        for name, subscription in wanted.items():
+            self._pledge(peer.session, name, subscription)
+
+    def _unpledge(self, move: Moving) -> None:
+        """Its new edge says itself what it wants."""
+        link = wire.client_id(Role.EDGE, move.target)
+        for name, *_ in move.about["subscriptions"]:
+            key = (link, name.encode())
+            left = self._pledged.pop(key, 1) - 1
+            if left:
+                self._pledged[key] = left
 
     def _pledge(self, link: Session, name: bytes, subscription: Subscription) -> None:
         """B's link gets what the session wants, before B has asked for it."""
@@ -342,11 +440,7 @@ class HeadMoves(Moves):
         rows = [] if move.newer else list(transfer.contents(move.session, core.now()))
         for part, is_last in transfer.marked(transfer.parts(iter(rows))):
             self._node.send(peer, "append", {"client": move.client, "rows": part, "is_last": is_last})
-        for name in list(move.session.subscriptions):
-            key = (peer.session.client_id, name)
-            self._pledged[key] = self._pledged.get(key, 1) - 1
-            if not self._pledged[key]:
-                del self._pledged[key]
+        self._unpledge(move)
         move.session.subscriptions = {}
         core.end_session(move.session)
         self._erase(move.client)
@@ -357,8 +451,7 @@ class HeadMoves(Moves):
         elif move.newer != peer.name:
             self._node.send(peer, "drop", {"client": move.client})
         self._release(move, peer.address or (move.address if peer.name == move.target else ""))
-        if move.done is not None and not move.done.done():
-            move.done.set_result(True)
+        self._answer(move, True)
 
     def _link(self, name: str) -> Session | None:
         peer = self._peer(name)
@@ -370,6 +463,10 @@ class HeadMoves(Moves):
     def on_claim(self, peer: Peer, value: dict[str, Any]) -> None:
         client = value["client"]
         owner = self.owners.get(client)
+        if self.is_stranded(client):
+            if not self._claim_stranded(client, peer.name, {"user": value["user"]}):
+                self._node.send(peer, "foreign", {"client": client})
+            return
         if client in self.moving:
             return  # the end of that move settles the claim, wherever it goes
         if owner == peer.name or (owner is None and client not in self._node.core.sessions):
@@ -379,6 +476,8 @@ class HeadMoves(Moves):
 
     async def fetch(self, client: str, user: str | None) -> None:
         """Get a session here, for a client that cannot be sent to where it is."""
+        if self.is_stranded(client) and not self._claim_stranded(client, self._node.name, {"user": user}):
+            raise ForeignSession(client)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLAIM_TIMEOUT):
                 await asyncio.shield(self.move(client, self._node.name, {"user": user}))
@@ -393,6 +492,8 @@ class HeadMoves(Moves):
         for client in value["clients"]:
             move = self.moving.get(client)
             is_part = move is not None and peer.name in (move.source, move.target)
+            if move is not None and move.is_cut_short and peer.name == move.source:
+                is_part = False  # it sends what it has, and then has nothing
             if (takeover is not None and takeover.is_stale(peer, client)) or (
                 not is_part and self._is_elsewhere(client, peer)
             ):
@@ -490,6 +591,7 @@ class HeadMoves(Moves):
                 "about": move.about,
                 "inbound": move.inbound,
                 "newer": move.newer,
+                "is_cut_short": move.is_cut_short,
             },
         )
 
@@ -498,15 +600,40 @@ class HeadMoves(Moves):
         for move in list(self.moving.values()):
             peer = self._peer(move.target)
             if move.step == "complete":
-                self._when_loaded((TAIL + move.client, MOVING + move.client), partial(self._push, move))
+                self._try_to_push(move)
+            elif move.step == "collect" and not move.source:
+                self._when_loaded((MOVING + move.client,), partial(self._stay, move))
             elif move.step == "installed" and peer is not None:
                 self._when_loaded((MOVING + move.client,), partial(self._finish, move, peer))
 
     def look(self) -> None:
         """An edge that is away keeps nobody waiting for a session for long; when it is back it may keep it."""
         limit = self._node.core.now() - OWNER_TIMEOUT
-        for move in [move for move in self.moving.values() if move.step == "freeze" and move.since < limit]:
-            peer = self._peer(move.source)
-            if peer is None or not peer.is_connected:
+        for move in list(self.moving.values()):
+            if move.step == "complete":
+                self._try_to_push(move)
+            if move.since >= limit:
+                continue
+            source, target = self._peer(move.source), self._peer(move.target)
+            if move.step == "freeze" and (source is None or not source.is_connected):
                 log.warning("session not given up", extra={"client": move.client, "node": move.source})
                 self._give_up(move)
+            elif move.step == "collect" and move.source and (source is None or self._is_long_away(source)):
+                log.warning("session goes on without its queue", extra={"client": move.client})
+                move.is_cut_short = True
+                self._complete(move)
+            elif move.step in ("complete", *AT_TARGET) and (target is None or not target.is_connected):
+                self._answer(move, False)  # whoever waits for the end of it need not
+
+    @staticmethod
+    def _answer(move: Moving, is_moved: bool) -> None:
+        if move.done is not None and not move.done.done():
+            move.done.set_result(is_moved)
+
+    def _stay(self, move: Moving) -> None:
+        """The head went down while it took a session from itself: it has it still, if it has not ended."""
+        local = self._node.core.sessions.get(move.client)
+        if local is not None and move.session is not None:
+            self._add(local, list(transfer.contents(move.session, self._node.core.now())))
+        self.end(move)
+        del self.moving[move.client]

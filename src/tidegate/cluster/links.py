@@ -8,14 +8,17 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.broker.hooks import LINK_CLIENT
+from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC
 from tidegate.broker.index import Subscription
 from tidegate.broker.listener import Listener
+from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import NEVER, Session
-from tidegate.cluster import wire
+from tidegate.cluster import transfer, wire
 from tidegate.cluster.dialer import KEEP_ALIVE, Backoff, LinkRefused, open_link
 from tidegate.cluster.link_meter import LinkMeter
+from tidegate.cluster.moves import load_all
 from tidegate.cluster.settings import Role
+from tidegate.mqtt.codes import ReasonCode
 from tidegate.net.addresses import Endpoint, parse_address
 from tidegate.net.errors import NetError
 
@@ -27,6 +30,8 @@ log = logging.getLogger("tidegate.cluster")
 
 PINGREQ = b"\xc0\x00"
 HEAD_LABEL = "head"  # an edge's name for whichever head it is linked with
+OF_ONE_LINK = tuple(LINK_TOPIC + kind.encode() for kind in (wire.HELLO, wire.FILTERS))
+REDIAL_SECONDS = 30.0  # so long a head that lost its link to another opens it again, and the other does not
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +45,9 @@ class Peer:
     state: dict[str, Any] | None = None
     unanswered: int = 0  # SUBSCRIBE and UNSUBSCRIBE that the other has not acknowledged
     lost_at: float | None = None  # since when its link is away
+    is_dialled: bool = False  # by this node
+    is_greeted: bool = False  # it has said its name
+    started: float = 0.0  # when it did, by its clock
 
     @property
     def is_connected(self) -> bool:
@@ -75,11 +83,11 @@ class Links:
         """One link, to the first of these heads that answers; come back to it, or to the next, when it is lost."""
         node = self._node
         core = node.core
-        session = self._own_session(label)
         own_id = wire.client_id(node.role, node.name)
         backoff = Backoff(core.random)
         complaint = ""
         for endpoint in itertools.cycle(heads):
+            session = self._own_session(label)
             try:
                 conn, is_present = await open_link(
                     core, endpoint, self._dialled, session, own_id, node.settings.secret
@@ -90,10 +98,15 @@ class Links:
                     log.warning("link not open", extra={"head": str(endpoint), "error": complaint})
                 await asyncio.sleep(backoff.next())
                 continue
+            if core.sessions.get(session.client_id) is not session:
+                conn.abort()  # it was given up meanwhile
+                continue
             complaint = ""
             backoff.reset()
             log.info("link open", extra={"head": str(endpoint), "resumed": is_present})
-            node.linked(Peer(name=label, role=Role.HEAD, session=session), is_present)
+            known = self.peers.get(session.client_id)
+            name = label if known is None else known.name
+            node.linked(Peer(name=name, role=Role.HEAD, session=session, is_dialled=True), is_present)
             lost = self._lost[session.client_id] = asyncio.Event()
             while session.conn is conn:
                 try:
@@ -128,6 +141,51 @@ class Links:
         if known is None or known.session is not session:
             known = self.peers[session.client_id] = Peer(name=name, role=role, session=session)
         return known
+
+    def is_second(self, client_id: str) -> bool:
+        """Whether a head dials us that we dial as well: of two such links that of the smaller name is the one."""
+        role, name = wire.parse_client_id(client_id)
+        if role is not Role.HEAD or self._node.role is not Role.HEAD or name < self._node.name:
+            return False
+        peer = next((peer for peer in self._joined(name) if peer.is_dialled), None)
+        if peer is None:
+            return False
+        return peer.lost_at is None or self._node.core.now() - peer.lost_at < REDIAL_SECONDS
+
+    def join(self, peer: Peer) -> bool:
+        """A head has said its name. Of two links with it one is given up; whether this one stays."""
+        is_ours = self._node.name < peer.name  # the link that we dialled is the one
+        for other in self._joined(peer.name):
+            if other is peer or other.is_dialled == peer.is_dialled:
+                continue
+            stays, goes = (peer, other) if peer.is_dialled == is_ours else (other, peer)
+            if not stays.is_connected:
+                stays, goes = goes, stays
+            self._give_up(goes, stays)
+            return stays is peer
+        return True
+
+    def _joined(self, name: str) -> list[Peer]:
+        return [peer for peer in self.peers.values() if peer.name == name and peer.role is Role.HEAD]
+
+    def _give_up(self, peer: Peer, other: Peer) -> None:
+        """One link is enough: what waits in this one goes to the other, unless it is there as well."""
+        log.info("second link with a head given up", extra={"node": peer.name})
+        session = peer.session
+        del self.peers[session.client_id]
+        if session.conn is not None:
+            session.conn.close(CloseReason.TAKEN_OVER, ReasonCode.SESSION_TAKEN_OVER)
+        self._node.core.spawn(self._hand_on(session, other))
+
+    async def _hand_on(self, session: Session, other: Peer) -> None:
+        await load_all(session)
+        if session.conn is not None or self._node.core.sessions.get(session.client_id) is not session:
+            return  # it is a link again
+        known = {id(delivery[0]) for delivery in transfer.deliveries(other.session)}
+        for message, qos, retain, identifiers, _ in transfer.deliveries(session):
+            if qos and id(message) not in known and message.topic not in OF_ONE_LINK:
+                other.session.deliver(message, qos, retain, identifiers)
+        self._node.core.end_session(session)
 
     def named(self, name: str) -> Peer | None:
         return next((peer for peer in self.peers.values() if peer.name == name), None)

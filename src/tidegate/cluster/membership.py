@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from secrets import token_hex
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
@@ -78,6 +79,7 @@ class ClusterNode:
         self.agent: EdgeAgent | None = None
         self.uplink: Uplink | None = None
         self._boot = token_hex(8)
+        self.started = 0.0
         self._newcomers: set[str] = set()  # edges that this head did not know
 
     # -- life -----------------------------------------------------------------------------------------------
@@ -129,6 +131,8 @@ class ClusterNode:
 
     def start(self) -> None:
         """The node is up: dial the heads, and tell the cluster every interval how this node is."""
+        self.started = time()
+        self._retained.start()
         self._tasks += self.links.start()
         self._tasks.append(self.core.loop.create_task(self.reporter.run()))
         self.handover.start()
@@ -149,6 +153,8 @@ class ClusterNode:
         self.links.meter.look(self.settings.interval)
         for name, link in self.links.statistics().items():
             self.say(f"links/{name}", link)
+        if self.agent is not None:
+            self.agent.forget_unwanted(topic_filter for _, topic_filter in self.announcer.interest)
         if self.balancer is not None:
             self.balancer.look()
             self.handover.look()
@@ -162,6 +168,8 @@ class ClusterNode:
         """Whether this node has every link that it dials, and the other side knows what it wants."""
         needed = len(self.settings.heads) if self.role is Role.HEAD else 1
         dialled = [peer for peer in self.peers.values() if peer.is_connected and peer.role is Role.HEAD]
+        if self.role is Role.HEAD:
+            dialled = [peer for peer in dialled if peer.is_greeted]
         return len(dialled) >= needed and self.is_settled
 
     @property
@@ -182,22 +190,32 @@ class ClusterNode:
         peer.unanswered = 0
         peer.lost_at = None
         self.links.meter.on_link(peer)
-        hello = {"name": self.name, "role": self.role.value, "address": self.address(), "boot": self._boot}
-        self.send(peer, wire.HELLO, hello)
+        peer.is_greeted = False
+        self.send(peer, wire.HELLO, self._hello())
         if self.copier is not None:
             self.send(peer, wire.STATE, self.reporter.state())
             if not is_present:
                 self.copier.begin_again()
             self.handover.report(peer, is_present)
-        if peer.role is Role.HEAD:
+        if self.role is Role.EDGE:
             self.announcer.announce_all(peer)
         if self.failover is not None:
-            if peer.role is Role.EDGE and not is_present:
-                self._newcomers.add(peer.name)
+            if peer.role is Role.EDGE:
+                if not is_present:
+                    self._newcomers.add(peer.name)
+                self.core.spawn(self._retained.send_all(peer))
             self.failover.on_link(peer)
             self.admission.say(peer)
-            self.core.spawn(self._retained.send_all(peer))
             self.reporter.say_nodes()
+
+    def _hello(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "role": self.role.value,
+            "address": self.address(),
+            "boot": self._boot,
+            "started": self.started,
+        }
 
     def send(self, peer: Peer, kind: str, value: dict[str, Any]) -> None:
         """Tell a node something; waits in its session while the link is away."""
@@ -230,6 +248,8 @@ class ClusterNode:
         if clean_start or session is not None or not request.client_id:
             return None
         if self.role is Role.HEAD:
+            if self.handover.is_stranded(request.client_id):
+                return self.handover.fetch(request.client_id, user)
             peer = self.named(self.handover.owners.get(request.client_id, ""))
             if peer is None:
                 return None
@@ -309,8 +329,9 @@ class ClusterNode:
             self.farewell.on_ready(link)
             return
         if message.topic.startswith(wire.RETAINED):
-            if link.session.client_id.startswith(f"{LINK_CLIENT}{Role.HEAD.value}/"):
-                self._retained.keep(message)
+            peer = self.peers.get(link.session.client_id)
+            if peer is not None and peer.role is Role.HEAD:
+                self._retained.keep(peer, message)
             return
         kind, value = wire.decode(message)
         peer = self.peers.get(link.session.client_id)
@@ -352,7 +373,8 @@ class ClusterNode:
             filters = [each.topic_filter.decode() for each in session.subscriptions.values()]
             if topic is not None and not any(matches(each, topic) for each in filters):
                 continue
-            if session.version < 5 or not session.expiry:
+            is_will_due = session.conn is None and session.will is not None  # it would be nobody's
+            if session.version < 5 or not session.expiry or is_will_due:
                 stay += 1
                 continue
             wanted.append((session.queued_messages, client_id, topic or filters[0]))
@@ -370,8 +392,17 @@ class ClusterNode:
         peer.address = str(value.get("address", ""))
         if peer.role is Role.HEAD:
             peer.name = str(value.get("name", peer.name))
+            peer.started = float(value.get("started", 0.0))
+            self._greeted(peer)
         elif self.takeover is not None:
             self.takeover.on_boot(peer, str(value.get("boot", "")))
+
+    def _greeted(self, peer: Peer) -> None:
+        """Heads tell each other all when they know that this is their only link."""
+        if self.role is Role.HEAD and self.links.join(peer):
+            peer.is_greeted = True
+            self.announcer.announce_all(peer)
+            self.core.spawn(self._retained.send_all(peer))
 
     def _on_filters(self, peer: Peer, value: dict[str, Any]) -> None:
         is_all = self.announcer.on_filters(peer.session, value)

@@ -267,6 +267,7 @@ class Shadows(Moves):
         session.user = about["user"]
         session.version = 5
         session.expiry = NEVER
+        session.keeps_qos0 = False  # nobody would say that they are done
         if not is_present:
             core.make_durable(session)
         wanted = {row[0].encode() for row in about["subscriptions"]}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.broker.hooks import LINK_TOPIC
 from tidegate.broker.message import Message
-from tidegate.cluster import transfer
+from tidegate.cluster import transfer, wire
 from tidegate.cluster.head_moves import AT_TARGET, BEFORE_TAIL, Moving
+from tidegate.cluster.moves import load_all
 from tidegate.cluster.settings import Replication, Role
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Takeover:
         self._boots: dict[str, str] = {}
         self._fallen: dict[str, set[str]] = {}
         self._adopted: dict[str, set[str]] = {}  # by fallen edge: what its standby has named so far
+        self._passed_on: dict[str, set[str]] = {}  # by fallen edge: sessions that waited in its link
+        self._loading: set[str] = set()
         self.taken_over = 0
 
     def restored(self) -> None:
@@ -57,8 +60,9 @@ class Takeover:
         for peer in edges:
             if not peer.is_connected and peer.lost_at is not None and peer.lost_at < limit:
                 standby = self._node.named(self.standbys.get(peer.name, ""))
-                if standby is not None and standby.is_connected:
-                    self._take_over(peer, standby)
+                if standby is not None and standby.is_connected and peer.name not in self._loading:
+                    self._loading.add(peer.name)
+                    self._node.core.spawn(self._load_and_take_over(peer, standby))
         alive = sorted(peer.name for peer in edges if peer.is_connected)
         away = {p.name for p in edges if not p.is_connected and (p.lost_at or 0.0) >= limit}
         for name in alive:
@@ -101,6 +105,16 @@ class Takeover:
 
     # -- an edge is gone for good ---------------------------------------------------------------------------
 
+    async def _load_and_take_over(self, fallen: Peer, standby: Peer) -> None:
+        """What waits for the edge may be on disk only; it may be back before all of it is in memory."""
+        try:
+            await load_all(fallen.session)
+        finally:
+            self._loading.discard(fallen.name)
+        is_known = self._node.peers.get(fallen.session.client_id) is fallen
+        if is_known and not fallen.is_connected and standby.is_connected:
+            self._take_over(fallen, standby)
+
     def _take_over(self, fallen: Peer, standby: Peer) -> None:
         node = self._node
         handover = node.handover
@@ -122,16 +136,16 @@ class Takeover:
             node.send(standby, "adopt", {"owner": name, "clients": part, "is_last": is_last})
         self._fallen[name] = set(clients + coming)
         self._keep_fallen(name)
-        for delivery in transfer.deliveries(fallen.session):
-            if delivery[0].topic in SESSION_MESSAGES:
-                standby.session.deliver(delivery[0], 2)
+        passed_on = self._passed_on[name] = set()
+        for message, *_ in transfer.deliveries(fallen.session):
+            if message.topic in SESSION_MESSAGES:
+                standby.session.deliver(message, 2)
+                passed_on.add(wire.decode(message)[1].get("client", ""))
         for client in clients:
             handover.owners[client] = standby.name
         for move in list(handover.moving.values()):
             if move.target == name:
-                move.target = standby.name
-                move.address = standby.address
-                handover.note(move)
+                handover.retarget(move, standby)
             if move.source == name and move.step in BEFORE_TAIL:
                 handover.begin_again(move)
         node.core.end_session(fallen.session)
@@ -154,9 +168,13 @@ class Takeover:
                 handover.installed_otherwise(move, peer)
         if value["is_last"]:
             del self._adopted[value["owner"]]
+            passed_on = self._passed_on.pop(value["owner"], set())
             for client in self._fallen.get(value["owner"], set()) - adopted:
                 if handover.owners.get(client) == peer.name:
                     del handover.owners[client]  # there was no copy of it yet
+                move = handover.moving.get(client)
+                if move is not None and move.target == peer.name and client not in passed_on:
+                    handover.install_again(move)
 
     def _keep_fallen(self, name: str) -> None:
         payload = json.dumps(sorted(self._fallen[name])).encode()

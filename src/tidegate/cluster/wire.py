@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 from tidegate.broker.hooks import LINK_CLIENT, LINK_RETAINED, LINK_TOPIC, ConnectRequest, Verdict
@@ -55,8 +56,9 @@ def decode(message: Message) -> tuple[str, dict[str, Any]]:
 class LinkAuthenticator:
     """Lets in who knows the secret of the cluster and calls itself a node."""
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, is_second: Callable[[str], bool] = lambda _: False) -> None:
         self._secret = secret.encode()
+        self._is_second = is_second
 
     def authenticate(self, request: ConnectRequest) -> Verdict:
         is_right = hmac.compare_digest(request.password or b"", self._secret)
@@ -65,6 +67,8 @@ class LinkAuthenticator:
                 reason_code=ReasonCode.NOT_AUTHORIZED, reason="the secret of the cluster is another one"
             )
         try:
+            if self._is_second(request.client_id):
+                return Verdict(reason_code=ReasonCode.SERVER_BUSY, reason="linked the other way round")
             parse_client_id(request.client_id)
         except ValueError:
             return Verdict(reason_code=ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)

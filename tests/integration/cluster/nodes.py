@@ -90,3 +90,9 @@ async def unlink(nodes: Cluster, edge: Node) -> None:
     for conn in [each for each in edge.broker.core.connections if each.listener.is_link]:
         conn.transport.abort()
     await wait_until(lambda: not peer.is_connected)
+
+
+def deafen(edge: Node) -> None:
+    """It hears nothing more from its head."""
+    for conn in [each for each in edge.broker.core.connections if each.listener.is_link]:
+        conn.transport.pause_reading()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.integration.cluster.nodes import Cluster, cluster, member, unlink, wait_until
+from tests.integration.cluster.nodes import Cluster, cluster, deafen, member, unlink, wait_until
 from tests.integration.cluster.test_handover import PERSISTENT, _known, _numbers, _session
 from tidegate.client import Client
 
@@ -33,10 +33,11 @@ async def _has_only(nodes: Cluster, where: str) -> None:
 async def test_who_begins_anew_at_a_third_node_during_a_move_has_one_session() -> None:
     async with cluster(3) as nodes:
         await _leave_a_session(nodes)
-        await unlink(nodes, nodes.edges[1])
+        deafen(nodes.edges[1])
         handover = member(nodes.head).handover
         moved = handover.move("c", "e1")
         await wait_until(lambda: handover.moving["c"].step == "install")
+        await unlink(nodes, nodes.edges[1])
         await nodes.client(nodes.edges[2], "c", **ANEW)
         await _known(nodes, "c", "e2")
         member(nodes.edges[1]).start()
@@ -50,10 +51,11 @@ async def test_who_begins_anew_where_its_session_is_going_keeps_the_new_one() ->
         await _leave_a_session(nodes)
         publisher = await nodes.client(nodes.head, "p")
         await publisher.publish("t", b"1", qos=1)
-        await unlink(nodes, nodes.edges[1])
+        deafen(nodes.edges[1])
         handover = member(nodes.head).handover
         moved = handover.move("c", "e1")
         await wait_until(lambda: handover.moving["c"].step == "install")
+        await unlink(nodes, nodes.edges[1])
         await nodes.client(nodes.edges[1], "c", **ANEW)
         member(nodes.edges[1]).start()
         async with asyncio.timeout(15):

@@ -94,6 +94,21 @@ async def test_a_copy_has_what_the_client_has_not_acknowledged_and_nothing_else(
         await wait_until(lambda: _waiting(nodes.edges[1], "c") == 5)
 
 
+async def test_a_copy_keeps_no_messages_that_nobody_acknowledges(tmp_path: Path) -> None:
+    async with cluster(2, tmp_path, features__queue_qos0=True, **STANDBY) as nodes:
+        async with Client(f"127.0.0.1:{nodes.edges[0].broker.port}", client_id="c", **PERSISTENT) as client:
+            await client.subscribe("t", qos=1, identifier=7)
+        await _copied(nodes, 0, "c")
+        await wait_until(lambda: _session(nodes.edges[1], BASE + "c") is not None)
+        publisher = await nodes.client(nodes.head, "p")
+        for n in range(10):
+            await publisher.publish("t", b"%d" % n, qos=n // 9)
+        await wait_until(lambda: _session(nodes.edges[0], "c").queued_messages == 10)
+        copy = _session(nodes.edges[1], SHADOW + "c")
+        await wait_until(lambda: any(qos for _, qos, *_ in copy.pending or ()))  # the last has come
+        assert _waiting(nodes.edges[1], "c") == 1
+
+
 async def test_equal_messages_are_counted_not_confused(tmp_path: Path) -> None:
     async with cluster(2, tmp_path, **STANDBY) as nodes:
         publisher = await nodes.client(nodes.head, "p")

@@ -9,8 +9,10 @@ import pytest
 from tidegate.broker.durable import packet_identifier
 from tidegate.broker.hooks import ConnectRequest
 from tidegate.broker.index import Subscription
+from tidegate.broker.message import Message
+from tidegate.broker.session import Session
 from tidegate.cluster import wire
-from tidegate.cluster.agent import EdgeAgent, edge_of, plain
+from tidegate.cluster.agent import MAX_TOPICS, EdgeAgent, edge_of, plain
 from tidegate.cluster.interest import Interest, filter_text, is_shared_with_others
 from tidegate.cluster.settings import Role, parse_budgets
 from tidegate.cluster.transfer import _next_seq, parts
@@ -137,6 +139,19 @@ def test_the_shortest_time_that_was_asked_for_counts_also_of_a_group() -> None:
     agent.ask("a/#", 4.0)
     agent.ask("$share/g/a/b", 2.0)
     assert (agent.required("a/b"), agent.required("a/c")) == (2.0, 4.0)
+
+
+def test_sizes_of_topics_are_forgotten_when_there_are_too_many() -> None:
+    core = cast(Any, SimpleNamespace(publish_observers=()))
+    route = SimpleNamespace(targets=[SimpleNamespace(session=Session(core, "c"))])
+    core.index = SimpleNamespace(route=lambda _: route)
+    agent = EdgeAgent(core, "e0", uplink=1.0, downlink=1.0, budget=9.0, budgets={})
+    for n in range(3):
+        for topic in range(MAX_TOPICS):
+            agent.on_message(cast(Any, None), Message(b"%d/%d" % (n, topic), b"x"))
+        agent.view(1.0)
+    assert len(agent._sizes) == MAX_TOPICS
+    assert "2/0" in agent._sizes
 
 
 def test_sequence_numbers_lead_to_the_identifiers_they_stand_for() -> None:
