@@ -24,4 +24,5 @@ def test_sessions_of_an_edge_that_is_killed_for_good_go_on_with_its_standby() ->
     found = standby.run(clients=8, rounds=1, seed=3, say=print, after=1.0)
     assert found.lost == 0
     assert found.new_sessions == 0
-    assert found.delivered == found.published * 8
+    # What was not acknowledged when it ended may have come as well.
+    assert found.published * 8 <= found.delivered <= (found.published + standby.AT_ONCE) * 8
