@@ -174,6 +174,8 @@ def test_guessing_is_slowed_down_whatever_address_is_claimed(
     visitor = Visitor(start_console(node, "--accounts", password_file))
     seconds = 0.0
     for number in range(14):
+        if seconds > 0.5:
+            break
         began = time.monotonic()
         guess = {"user": "ada", "password": f"guess-{number}"}
         assert visitor.ask("POST", "/api/login", guess, X_Forwarded_For=f"10.0.0.{number}")[0] == 401

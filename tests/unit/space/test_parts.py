@@ -224,11 +224,12 @@ def test_the_runner_trusts_what_was_quick_until_the_store_has_grown() -> None:
 
 def test_what_was_quick_with_a_small_store_is_not_trusted_with_a_larger_one() -> None:
     async def body() -> None:
-        runner = Runner(seconds=5.0, max_bytes=1000)
+        # Large, so that the time of a fork, which grows with the process that runs this, does not matter.
+        runner, small = Runner(seconds=5.0, max_bytes=1000), 10**8
         while runner.in_thread == 0:
-            await runner.run("same", 10, lambda output: None)
+            await runner.run("same", small, lambda output: None)
         forked = runner.forked
-        await runner.run("same", 500, lambda output: None)
+        await runner.run("same", 2 * small, lambda output: None)
         assert runner.forked == forked + 1
 
     asyncio.run(body())

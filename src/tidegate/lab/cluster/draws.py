@@ -23,7 +23,7 @@ OSCILLATION_RUNS = {"deadline": 10_000, "paper": 1_000}
 
 
 def run(context: Context) -> dict[str, Any]:
-    count = context.number_of_seeds(200, 8)
+    count = context.number_of_seeds(200, 5)
     drawn = [tables.draw(Random(f"e2.3/{seed}")) for seed in range(count)]
     values: list[dict[str, Any]] = []
     summary: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ def run(context: Context) -> dict[str, Any]:
                         **summarise_all(part, without=("seed",)),
                     }
                 )
-    runs = dict.fromkeys(OSCILLATION_RUNS, 16) if context.is_quick else OSCILLATION_RUNS
+    runs = dict.fromkeys(OSCILLATION_RUNS, 8) if context.is_quick else OSCILLATION_RUNS
     oscillations = {}
     for variant, number in runs.items():
         total = 0
