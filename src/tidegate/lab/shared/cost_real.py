@@ -96,12 +96,10 @@ def measure(policy: str, size: int, seconds: float) -> dict[str, Any]:
         idle = cpu_seconds(broker.pid) - before
         stolen, before, began = steal_seconds(), cpu_seconds(broker.pid), time.monotonic()
         sent = received = 0
-        due = began
-        while due < began + seconds:
+        for number in range(1, round(seconds / EVERY) + 1):
             publisher.sendall(packet * BATCH)
             sent += BATCH
-            due += EVERY
-            received += _drain(selector, due - time.monotonic())
+            received += _drain(selector, began + number * EVERY - time.monotonic())
         deadline = time.monotonic() + 10.0
         while received < sent * len(packet) and time.monotonic() < deadline:
             received += _drain(selector, 0.02)
