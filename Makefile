@@ -3,7 +3,7 @@
 
 VENV   := .venv
 PYTHON := $(VENV)/bin/python
-JOBS   ?= 3
+JOBS   ?= 4
 ARGS   ?=
 
 READY    := $(VENV)/.ready
