@@ -33,7 +33,6 @@ def test_e12_back_off_costs_no_memory(quick: Run) -> None:
     assert rows["light", "adaptive"]["cpu_share"]["mean"] < 0.2
 
 
-@pytest.mark.serial
 def test_e13_rare_messages_arrive_while_brokers_are_busy(quick: Run) -> None:
     report, _ = quick("e1.3", Part.REAL)
     for row in report["real"]:

@@ -9,9 +9,8 @@ from tidegate.lab.shared.scenarios import SCENARIOS
 from tidegate.lab.shared.variants import OURS, OURS_PAHO, ROUND_ROBIN, THESIS, Slot
 from tidegate.lab.shared.waits import values
 
-pytestmark = pytest.mark.serial
 
-
+@pytest.mark.serial
 def test_earliest_finish_beats_round_robin_and_no_message_is_lost() -> None:
     variants = (ROUND_ROBIN, THESIS, OURS, OURS_PAHO)
     scenario = SCENARIOS["E5.2"].until(4.0)
@@ -42,6 +41,7 @@ def test_e56_members_that_join_and_leave_lose_nothing(quick: Run) -> None:
     assert len(page.tables) == 2
 
 
+@pytest.mark.serial
 def test_the_brokers_time_for_a_message_can_be_measured() -> None:
     row = cost_real.measure("earliest_finish", 10, 0.5)
     assert row["lost"] == 0
