@@ -14,8 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from tidegate.client import Message
 from tidegate.errors import TidegateError
@@ -25,6 +24,7 @@ from tidegate.rpc.bundler import Bundler
 from tidegate.rpc.errors import Malformed, Refusal, Unavailable
 from tidegate.rpc.labels import SHELF_LABEL
 from tidegate.rpc.messages import Reply, is_text
+from tidegate.rpc.opened import Opened
 from tidegate.rpc.options import BackendName, Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason
 from tidegate.rpc.protocols import Address, ReturnStore
@@ -61,7 +61,7 @@ class _Answer(NamedTuple):
     done: Callable[[], None]
 
 
-class BackRouter:
+class BackRouter(Opened):
     """Any number of them may run; `budget` limits its processor time, and `store` is another than the
     backend's, for experiments."""
 
@@ -92,19 +92,6 @@ class BackRouter:
         self._found: Bundler[_Answer] = Bundler(self._find, limit=256, at_once=4, pause=self._queue.pause)
         self._answered: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._telling: asyncio.TimerHandle | None = None
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def open(self) -> None:
         """Connect and begin; raises `Unavailable`."""

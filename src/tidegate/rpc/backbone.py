@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tidegate.rpc.backends import make_queue, make_store
 from tidegate.rpc.bundler import Bundler
@@ -35,6 +34,7 @@ from tidegate.rpc.messages import (
     is_text,
     request_size,
 )
+from tidegate.rpc.opened import Opened
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import RETRYABLE, Outcome, Reason, Result
 from tidegate.rpc.protocols import ReturnStore, TaskQueue
@@ -92,7 +92,7 @@ def _cancelled(device: str, key: str) -> Result:
     return Result(outcome=Outcome.REFUSED, device=device, reason=Reason.CANCELLED, request_id=key)
 
 
-class Backbone:
+class Backbone(Opened):
     """Makes calls. `options` or the URL of a broker; `types` are the device types it knows.
 
     At most `max_open` calls are open: `call` waits for a place, `submit` raises `Full`.
@@ -142,19 +142,6 @@ class Backbone:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._address = ""
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def open(self) -> None:
         """Connect; raises `Unavailable`."""

@@ -11,10 +11,10 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tidegate.client import Message
+from tidegate.rpc.opened import Opened
 from tidegate.rpc.options import Options, new_name
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 502: "Bad Gateway",
 _MAX_BODY = 1 << 20
 
 
-class HttpRouter:
+class HttpRouter(Opened):
     """One replica, on a port of 127.0.0.1 (0: any). Safe only if it is the only one."""
 
     def __init__(
@@ -45,19 +45,6 @@ class HttpRouter:
         self._waiting: dict[str, asyncio.Future[bool]] = {}
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def open(self) -> None:
         await self._client.connect()

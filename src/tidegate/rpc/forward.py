@@ -13,8 +13,6 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Self
 
 from tidegate.client import Message
 from tidegate.errors import TidegateError
@@ -27,6 +25,7 @@ from tidegate.rpc.fencing import Recent
 from tidegate.rpc.inflight import Windows
 from tidegate.rpc.labels import SHELF_LABEL
 from tidegate.rpc.messages import MAX_BUNDLE_BYTES, PRIORITIES, Reply, Request, decode_requests
+from tidegate.rpc.opened import Opened
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason
 from tidegate.rpc.protocols import Consumer, Delivery, Entry, ReturnStore
@@ -45,7 +44,7 @@ _FURTHEST = 2.0 * LONGEST  # seconds to a deadline: clocks differ, but not by a 
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class ForwardRouter:
+class ForwardRouter(Opened):
     """`prefetch` bounds what it holds; `budget` limits its processor time, and `store` is another than the
     backend's, for experiments."""
 
@@ -78,19 +77,6 @@ class ForwardRouter:
         self._topics: dict[tuple[str, str], str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def open(self) -> None:
         """Connect and begin; raises `Unavailable`."""

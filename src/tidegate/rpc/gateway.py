@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from tidegate.client import Client, Message, Will
 from tidegate.errors import TidegateError
 from tidegate.rpc.bundler import Bundler
 from tidegate.rpc.fencing import Fence, Recent, Verdict
 from tidegate.rpc.labels import SHELF_LABEL
+from tidegate.rpc.opened import Opened
 from tidegate.rpc.options import Options
 from tidegate.rpc.outcome import Reason
 from tidegate.rpc.radio import Field
@@ -243,7 +243,7 @@ class Gateway:
             answered()
 
 
-class Emulator:
+class Emulator(Opened):
     """All gateways of one process. `field` makes devices advertise, by the device type's period."""
 
     def __init__(
@@ -284,19 +284,6 @@ class Emulator:
             for name in gateways
         }
         self._advertising: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def open(self) -> None:
         if self._state_path is not None:

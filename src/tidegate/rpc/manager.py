@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from math import isfinite
-from types import TracebackType
-from typing import Self
 
 from tidegate.client import Message
 from tidegate.errors import TidegateError
@@ -19,6 +17,7 @@ from tidegate.rpc.backends import make_store
 from tidegate.rpc.errors import Refusal, RpcError, Unavailable
 from tidegate.rpc.labels import SHELF_LABEL
 from tidegate.rpc.messages import is_text
+from tidegate.rpc.opened import Opened
 from tidegate.rpc.options import Options
 from tidegate.rpc.routes import RULES, RouteRule
 from tidegate.rpc.schema import DeviceType, Types
@@ -32,7 +31,7 @@ _LONG_AGO = 86_400.0  # what is stored says nothing about when it was heard
 _WRITE_EVERY = 0.25  # changes gather this long: a gateway that dies moves thousands of devices
 
 
-class RouteManager:
+class RouteManager(Opened):
     """One for a namespace; a second takes over from the first. Routes outlive it, they are in the store."""
 
     def __init__(
@@ -56,19 +55,6 @@ class RouteManager:
         self._client = options.client(f"rpc-{options.namespace}-manager", session_expiry_interval=0)
         self._changes: dict[str, str | None] = {}
         self._writer: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def open(self) -> None:
         await self._store.open()

@@ -16,8 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from random import Random
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from tidegate.rpc.backbone import Backbone, Call
 from tidegate.rpc.backends import make_queue
@@ -25,6 +24,7 @@ from tidegate.rpc.errors import Impossible, Malformed, RpcError, Unavailable
 from tidegate.rpc.fencing import Recent
 from tidegate.rpc.labels import SHELF_LABEL
 from tidegate.rpc.messages import PRIORITIES, UNREADABLE, Reply, Task, decode_task
+from tidegate.rpc.opened import Opened
 from tidegate.rpc.options import Options, check_name, new_name
 from tidegate.rpc.outcome import Outcome, Reason, Result
 from tidegate.rpc.protocols import Consumer, Delivery, Letter
@@ -84,7 +84,7 @@ class Job:
 Handler: TypeAlias = Callable[[Job], Awaitable[Any]]
 
 
-class TaskWorker:
+class TaskWorker(Opened):
     """Runs `handlers[task.kind](job)`, at most `concurrency` at a time; what it returns goes back to the dispatcher.
 
     `prefetch` tasks at most are held, those that wait for their next attempt included.
@@ -122,19 +122,6 @@ class TaskWorker:
         self._consumer: Consumer | None = None
         self._runner: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def open(self) -> None:
         await self._queue.open()

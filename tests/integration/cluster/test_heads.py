@@ -1,6 +1,5 @@
 """Heads that are joined: one link between two, and the same retained messages on both."""
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,17 +11,12 @@ from tests.integration.cluster.nodes import member, settings, wait_until
 from tests.integration.cluster.test_failover import _numbers
 from tidegate.client import Client
 from tidegate.node import Node
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+from tidegate.testing.ports import free_port
 
 
 def _heads(data: Path | None = None) -> list[Node]:
     """Two that name each other, not yet started."""
-    ports = [_free_port(), _free_port()]
+    ports = [free_port(), free_port()]
     found = []
     for n in (0, 1):
         more: dict[str, Any] = {} if data is None else {"data": str(data / f"h{n}")}
