@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, floor, inf
+from operator import itemgetter
 from random import Random
 
 from tidegate.flow.balance.base import Selection, Sharing
@@ -20,6 +21,28 @@ from tidegate.flow.balance.thresholds import Thresholds, time_to_violation
 from tidegate.flow.balance.view import Bundle, Edge, Metric, Move
 
 ROUNDING = 1e-6
+
+
+class Room:
+    """What an edge has left while a plan is made: its sums, taken once, not at each look at it."""
+
+    __slots__ = ("_edge", "downlink", "downlink_bits", "incoming", "matching", "name", "uplink", "uplink_bits")
+
+    def __init__(self, edge: Edge) -> None:
+        self.name = edge.name
+        self.uplink = edge.uplink
+        self.downlink = edge.downlink
+        self.matching = edge.matching
+        self._sum(edge)
+
+    def _sum(self, edge: Edge) -> None:
+        self._edge = edge
+        self.uplink_bits = edge.uplink_bits
+        self.downlink_bits = edge.downlink_bits
+        self.incoming = edge.incoming
+
+    def take(self, part: Bundle) -> None:
+        self._sum(self._edge.with_bundle(part))
 
 
 class DeadlineBalance(PaperBalance):
@@ -89,7 +112,7 @@ class DeadlineBalance(PaperBalance):
         need = self._need(edge, endangered, metric)
         if need <= 0.0:
             return Selection()
-        targets = {each.name: each for each in candidates}
+        rooms = [Room(each) for each in candidates]
         left = {
             bundle.topic: bundle
             for bundle in edge.bundles.values()
@@ -99,16 +122,16 @@ class DeadlineBalance(PaperBalance):
         moves: list[Move] = []
         gained = 0.0
         while gained < need - ROUNDING and left:
-            found = self._whole(edge, left, targets, need - gained, metric, now) or (
-                self._part(edge, left, targets, need - gained, metric, now)
+            found = self._whole(edge, left, rooms, need - gained, metric, now) or (
+                self._part(edge, left, rooms, need - gained, metric, now)
             )
             if found is None:
                 break
-            bundle, clients, target = found
+            bundle, clients, room = found
             part = bundle.part(clients)
             gained += self._relief(part, metric)
-            targets[target] = targets[target].with_bundle(part)
-            moves.append(Move(topic=bundle.topic, clients=clients, source=edge.name, target=target))
+            room.take(part)
+            moves.append(Move(topic=bundle.topic, clients=clients, source=edge.name, target=room.name))
             del left[bundle.topic]
         is_enough = gained >= need - ROUNDING
         if moves and (self._gain(endangered, gained / need) <= self._cost(edge, moves) or gained < need / 2):
@@ -130,70 +153,59 @@ class DeadlineBalance(PaperBalance):
         return part.downlink_bits if metric is Metric.DOWNLINK else part.uplink_bits
 
     def _whole(
-        self,
-        edge: Edge,
-        left: dict[str, Bundle],
-        targets: dict[str, Edge],
-        need: float,
-        metric: Metric,
-        now: float,
-    ) -> tuple[Bundle, int, str] | None:
+        self, edge: Edge, left: dict[str, Bundle], rooms: list[Room], need: float, metric: Metric, now: float
+    ) -> tuple[Bundle, int, Room] | None:
         """The bundle of fewest clients that is enough; if none is, the one that helps most."""
-        best: tuple[tuple[float, ...], Bundle, str] | None = None
+        ranked: list[tuple[tuple[float, ...], Bundle]] = []
         for bundle in left.values():
             relief = self._relief(bundle, metric)
-            if relief <= 0.0:
-                continue
-            target = self._target(edge, bundle, targets, now)
-            if target is None:
-                continue
             if relief >= need - ROUNDING:
-                key: tuple[float, ...] = (0.0, bundle.subscribers, -bundle.budget)
-            else:
-                key = (1.0, -relief, -bundle.budget)
-            if best is None or key < best[0]:
-                best = (key, bundle, target)
-        return None if best is None else (best[1], best[1].subscribers, best[2])
+                ranked.append(((0.0, bundle.subscribers, -bundle.budget), bundle))
+            elif relief > 0.0:
+                ranked.append(((1.0, -relief, -bundle.budget), bundle))
+        for _, bundle in sorted(ranked, key=itemgetter(0)):
+            room = self._roomiest(edge, bundle, rooms, now)
+            if room is not None:
+                return bundle, bundle.subscribers, room
+        return None
 
     def _part(
-        self,
-        edge: Edge,
-        left: dict[str, Bundle],
-        targets: dict[str, Edge],
-        need: float,
-        metric: Metric,
-        now: float,
-    ) -> tuple[Bundle, int, str] | None:
+        self, edge: Edge, left: dict[str, Bundle], rooms: list[Room], need: float, metric: Metric, now: float
+    ) -> tuple[Bundle, int, Room] | None:
         """Some subscribers of one bundle: those that may wait longest, as many as needed and as fit."""
         for bundle in sorted(left.values(), key=lambda each: (-each.budget, each.topic)):
             one = bundle.part(1)
             relief = self._relief(one, metric)
             if bundle.subscribers < 2 or relief <= 0.0:
                 continue
-            target = self._target(edge, one, targets, now)
-            if target is None:
+            room = self._roomiest(edge, one, rooms, now)
+            if room is None:
                 continue
-            room = targets[target].uplink * self.fill - targets[target].uplink_bits
-            fits = floor(room / one.uplink_bits + ROUNDING) if one.uplink_bits else bundle.subscribers
+            free = room.uplink * self.fill - room.uplink_bits
+            fits = floor(free / one.uplink_bits + ROUNDING) if one.uplink_bits else bundle.subscribers
             clients = max(1, min(ceil(need / relief - ROUNDING), fits, bundle.subscribers - 1))
-            return bundle, clients, target
+            return bundle, clients, room
         return None
 
-    def _target(self, edge: Edge, bundle: Bundle, targets: dict[str, Edge], now: float) -> str | None:
+    def _roomiest(self, edge: Edge, bundle: Bundle, rooms: list[Room], now: float) -> Room | None:
         """Who is left with most room; nobody who gave the bundle away a while ago."""
         since, origin = self._moved.get((bundle.topic, edge.name), (-inf, ""))
-        best: tuple[float, str] | None = None
-        for name, target in targets.items():
-            if name == origin and now - since < self.memory:
+        barred = origin if now - since < self.memory else None
+        uplink_bits, downlink_bits, incoming = bundle.uplink_bits, bundle.downlink_bits, bundle.incoming
+        high, limit = self.thresholds.high, self.fill + ROUNDING
+        best: Room | None = None
+        best_share = inf
+        for room in rooms:
+            share = (room.uplink_bits + uplink_bits) / room.uplink
+            if share > limit or share > best_share or room.name == barred:
                 continue
-            if target.downlink_bits + bundle.downlink_bits >= self.thresholds.high * target.downlink:
+            if room.downlink_bits + downlink_bits >= high * room.downlink:
                 continue
-            if target.incoming + bundle.incoming >= self.thresholds.high * target.matching:
+            if room.incoming + incoming >= high * room.matching:
                 continue
-            share = (target.uplink_bits + bundle.uplink_bits) / target.uplink
-            if share <= self.fill + ROUNDING and (best is None or (share, name) < best):
-                best = (share, name)
-        return None if best is None else best[1]
+            if best is None or share < best_share or room.name < best.name:
+                best, best_share = room, share
+        return best
 
     # -- whether --------------------------------------------------------------------------------------------
 
