@@ -10,12 +10,14 @@ page when the client takes them.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidegate.broker.hooks import SessionCopy
-    from tidegate.broker.session import Session
+    from tidegate.broker.session import Delivery, Session
     from tidegate.broker.store import Store
 
 RETRY = 0.05  # seconds until entries that were not on disk yet are looked for again
@@ -29,8 +31,8 @@ class Durable:
     """Numbers of one stored session."""
 
     __slots__ = (
-        "copy", "durable_seq", "gone_at", "is_loading", "kept_seq", "next_seq", "sent_seq", "sid", "store", "tail",
-        "tail_after", "tail_bytes",
+        "copy", "durable_seq", "fresh", "gone_at", "is_loading", "kept_seq", "next_seq", "sent_seq", "sid", "store",
+        "tail", "tail_after", "tail_bytes",
     )  # fmt: skip
 
     def __init__(self, store: Store, sid: int) -> None:
@@ -44,6 +46,7 @@ class Durable:
         self.tail_bytes = 0
         self.tail_after = 0
         self.is_loading = False
+        self.fresh: deque[Delivery] | None = None  # the end of the tail, kept in memory too while all of it is loaded
         self.gone_at = 0.0
         self.copy: SessionCopy | None = None  # another node has one and must follow
 
@@ -86,6 +89,37 @@ class Durable:
         if not page:
             core.loop.call_later(RETRY, session.drain)
             return
+        self._take(session, page)
+        session.drain()
+
+    async def load_all(self, session: Session) -> None:
+        """Bring the whole tail into memory; what comes meanwhile stays there, however slow the disk is."""
+        while self.is_loading:
+            await asyncio.sleep(RETRY)
+        if not self.tail:
+            return
+        self.is_loading = True
+        fresh = self.fresh = deque()
+        try:
+            while self.tail > len(fresh):
+                page = await self.store.load(session, self.tail_after, self.store.settings.memory_queue)
+                if fresh:
+                    page = [delivery for delivery in page if delivery[4] < fresh[0][4]]
+                if not self.tail:
+                    return  # the session ended
+                if page:
+                    self._take(session, page)
+                else:
+                    await asyncio.sleep(RETRY)  # not on disk yet
+            if self.tail:
+                self._take(session, fresh)
+        finally:
+            self.is_loading = False
+            self.fresh = None
+            session.core.loop.call_soon(session.drain)  # a client that took all there was in memory waits for more
+
+    def _take(self, session: Session, page: Iterable[Delivery]) -> None:
+        """What was on disk only is in memory."""
         if session.pending is None:
             session.pending = deque()
         for delivery in page:
@@ -95,4 +129,3 @@ class Durable:
             self.tail -= 1
             self.tail_bytes -= size
             self.tail_after = delivery[4]
-        session.drain()

@@ -32,7 +32,6 @@ from tidegate.broker.operating import CONTROL_TOPIC
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
-from tidegate.errors import TidegateError
 from tidegate.flow.admission import Admission
 from tidegate.flow.load_report import LOAD_TOPIC, NEGOTIATION
 from tidegate.flow.moving import MOVE_OFFER
@@ -472,7 +471,7 @@ class Handshake(asyncio.Protocol):
 
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
-        obstacle: TidegateError | None = None
+        obstacle: SessionElsewhere | ForeignSession | None = None
         try:
             await first
         except (SessionElsewhere, ForeignSession) as error:
@@ -481,6 +480,8 @@ class Handshake(asyncio.Protocol):
         self._task = None
         if isinstance(obstacle, ForeignSession):
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+        elif obstacle is not None and obstacle.address:
+            self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", obstacle.address)
         elif obstacle is not None:
             self._refuse(ReasonCode.SERVER_BUSY, "the session is with a node that does not answer")
         elif self.transport is not None and not self.transport.is_closing():

@@ -114,7 +114,11 @@ class SessionCopy(Protocol):
 
 
 class SessionElsewhere(TidegateError):
-    """Another node has the client's session and cannot hand it over now; the client shall come again."""
+    """Another node has the client's session. With an address the client shall go there, else come again."""
+
+    def __init__(self, client: str, address: str = "") -> None:
+        super().__init__(client)
+        self.address = address
 
 
 class ForeignSession(TidegateError):

@@ -227,6 +227,8 @@ class Session:
                 durable.tail_after = seq - 1
             durable.tail += 1
             durable.tail_bytes += message.size_bytes
+            if durable.fresh is not None:
+                durable.fresh.append(delivery)
             self._count_in(message.size_bytes)
         elif (
             self.conn is None

@@ -173,14 +173,23 @@ class EdgeMoves(Moves):
     def on_nothing(self, peer: Peer, value: dict[str, Any]) -> None:
         self._when_here(value["client"], partial(self._settle_claim, value["client"]))
 
+    def on_elsewhere(self, peer: Peer, value: dict[str, Any]) -> None:
+        """The session stays where it is, and its client goes there."""
+        claim = self._claims.pop(value["client"], None)
+        if claim is not None and not claim.done():
+            claim.set_exception(SessionElsewhere(value["client"], value["address"]))
+
     def on_foreign(self, peer: Peer, value: dict[str, Any]) -> None:
         """The session that a client asked for is another user's."""
         claim = self._claims.pop(value["client"], None)
         if claim is not None and not claim.done():
             claim.set_exception(ForeignSession(value["client"]))
 
-    def claim(self, client: str, user: str | None) -> Awaitable[None] | None:
-        """Wait until the session of a client is here, if there is one; None if nobody can be asked for long."""
+    def claim(self, client: str, user: str | None, *, follows: bool) -> Awaitable[None] | None:
+        """Wait until the session of a client is here, if there is one; None if nobody can be asked for long.
+
+        `follows`: the client can be sent to where its session is.
+        """
         node = self._node
         if client in self._parked:
             return self.refuse(client)  # it is here, and not yet a session
@@ -193,7 +202,7 @@ class EdgeMoves(Moves):
                 is_long = node.core.now() - node.links.away_since > LINK_GRACE
                 return None if is_long else self.refuse(client)
             known = self._claims[client] = node.core.loop.create_future()
-            node.send(peer, "claim", {"client": client, "user": user})
+            node.send(peer, "claim", {"client": client, "user": user, "follows": follows})
         return self._wait(client, known)
 
     async def _wait(self, client: str, claim: asyncio.Future[None]) -> None:
@@ -201,6 +210,9 @@ class EdgeMoves(Moves):
             async with asyncio.timeout(CLAIM_TIMEOUT):
                 await asyncio.shield(claim)
         except TimeoutError:
+            shadows = self._node.shadows
+            if shadows is not None and await shadows.adopted(client):
+                return
             self._claims.pop(client, None)
             log.warning("session not handed over in time", extra={"client": client})
             raise SessionElsewhere(client) from None

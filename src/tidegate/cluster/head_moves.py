@@ -7,6 +7,7 @@ import contextlib
 import logging
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.broker.hooks import ForeignSession, SessionElsewhere
@@ -68,6 +69,7 @@ class HeadMoves(Moves):
         self.moved = 0
         self._named: dict[str, set[str]] = {}  # by edge: what it has named so far of its sessions
         self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
+        self._sent_to_owner: dict[str, float] = {}  # clients that were sent to where their session is, and when
 
     def move(
         self, client: str, target: str, asker: dict[str, Any] | None = None
@@ -251,7 +253,11 @@ class HeadMoves(Moves):
         if self.owners.get(move.client) == target:
             self._give_up(move)  # whoever waits for the session there finds it
             return
-        again = self.move(move.client, target)
+        peer = self._peer(target)
+        if peer is not None and self._sends_to_owner(move.client, peer, move.asker):
+            self._answer(move, False)
+            return
+        again = self.move(move.client, target, move.asker)
         if done is not None:
             again.add_done_callback(lambda each: None if done.done() else done.set_result(each.result()))
 
@@ -472,7 +478,30 @@ class HeadMoves(Moves):
         if owner == peer.name or (owner is None and client not in self._node.core.sessions):
             self._node.send(peer, "nothing", {"client": client})
             return
-        self.move(client, peer.name, {"user": value["user"]})
+        asker = {"user": value["user"], "follows": bool(value.get("follows"))}
+        if not self._sends_to_owner(client, peer, asker):
+            self.move(client, peer.name, asker)
+
+    def _sends_to_owner(self, client: str, peer: Peer, asker: dict[str, Any]) -> bool:
+        """Whether a client is told to go where its session is: cheaper than to move all that waits in it.
+
+        One that comes back soon cannot get there, and is given its session where it is.
+        """
+        owner = self._peer(self.owners.get(client, ""))
+        now = self._node.core.now()
+        balancer = self._node.balancer
+        if (
+            not asker.get("follows")
+            or owner is None
+            or not owner.is_connected
+            or not owner.address
+            or (balancer is not None and owner.name in balancer.draining)
+            or now - self._sent_to_owner.get(client, -inf) < OWNER_TIMEOUT
+        ):
+            return False
+        self._sent_to_owner[client] = now
+        self._node.send(peer, "elsewhere", {"client": client, "address": owner.address})
+        return True
 
     async def fetch(self, client: str, user: str | None) -> None:
         """Get a session here, for a client that cannot be sent to where it is."""
@@ -609,6 +638,8 @@ class HeadMoves(Moves):
     def look(self) -> None:
         """An edge that is away keeps nobody waiting for a session for long; when it is back it may keep it."""
         limit = self._node.core.now() - OWNER_TIMEOUT
+        for client in [client for client, since in self._sent_to_owner.items() if since < limit]:
+            del self._sent_to_owner[client]
         for move in list(self.moving.values()):
             if move.step == "complete":
                 self._try_to_push(move)

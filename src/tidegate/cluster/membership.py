@@ -41,7 +41,9 @@ from tidegate.cluster.standby import Copier, Shadows
 from tidegate.cluster.takeover import Takeover
 from tidegate.cluster.uplink import Uplink
 from tidegate.flow.balance import Thresholds
+from tidegate.flow.moving import MOVE_OFFER
 from tidegate.mqtt.packets import Packet, Pingresp, Suback, Subscribe, Unsuback
+from tidegate.mqtt.properties import Property
 from tidegate.mqtt.topics import matches
 
 if TYPE_CHECKING:
@@ -259,7 +261,8 @@ class ClusterNode:
                 return to or self.handover.fetch(request.client_id, user)
             is_long = self.core.now() - (peer.lost_at or 0.0) > OWNER_TIMEOUT
             return None if is_long else self.handover.refuse(request.client_id)
-        return self.handover.claim(request.client_id, user)
+        follows = MOVE_OFFER in request.properties.get(Property.USER_PROPERTY, ())
+        return self.handover.claim(request.client_id, user, follows=follows)
 
     def on_ended(self, session: Session) -> None:
         if not session.client_id.startswith(("$", ESTATE)):

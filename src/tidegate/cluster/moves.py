@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.broker import wills
-from tidegate.broker.durable import RETRY
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import NEVER, Session
@@ -182,19 +179,6 @@ def is_foreign(owner: str | None, value: dict[str, Any]) -> bool:
 
 async def load_all(session: Session) -> None:
     """Bring what a durable session has on disk only into memory; bounded by `limits.max_queued_messages`."""
-    durable = session.durable
-    while durable is not None and durable.tail:
-        page = await durable.store.load(session, durable.tail_after, durable.store.settings.memory_queue)
-        if not page:
-            await asyncio.sleep(RETRY)
-            continue
-        for delivery in page:
-            size = delivery[0].size_bytes
-            if session.pending is None:
-                session.pending = deque()
-            session.pending.append(delivery)
-            session.pending_bytes += size
-            durable.tail -= 1
-            durable.tail_bytes -= size
-            durable.tail_after = delivery[4]
+    if session.durable is not None:
+        await session.durable.load_all(session)
     session.settle_inflight()

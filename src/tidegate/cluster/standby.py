@@ -22,7 +22,7 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,7 +45,7 @@ TRIM_SECONDS: Final = 0.05  # acknowledgements are gathered for so long
 TRIM_COUNT: Final = 2_000  # or until there are so many of one session
 MAX_CREDITS: Final = 65_536  # acknowledged at A before they came to B; more than can be in flight
 SKIPPED_NUMBERS: Final = 32_768  # B numbers messages far from those that A may have in flight
-ADOPTED_PER_TURN: Final = 20
+ADOPTED_AT_ONCE: Final = 20
 
 
 def digest(message: Message) -> str:
@@ -373,9 +373,13 @@ class Shadows(Moves):
             return
         del self._wanted[owner]
         found = [client for client, shadow in self.shadows.items() if shadow.owner == owner]
-        done: asyncio.Future[None] = self._node.core.loop.create_future()
-        self._adopting |= dict.fromkeys(wanted.intersection(found), done)
-        self._node.core.spawn(self._adopt(peer, owner, found, wanted, done))
+        for client in found:
+            if client not in wanted:
+                self._close(client)
+        kept = [client for client in found if client in wanted]
+        for client in kept:
+            self._adopting[client] = self._node.core.loop.create_future()
+        self._node.core.spawn(self._adopt_all(peer, owner, kept))
 
     def when_adopted(self, client: str, act: Callable[[], None]) -> None:
         """At once, unless the session is about to be this node's: whoever asks for it must not hear that there is
@@ -386,35 +390,51 @@ class Shadows(Moves):
         else:
             adopting.add_done_callback(lambda _: act())
 
-    async def _adopt(
-        self, peer: Peer, owner: str, found: list[str], wanted: set[str], done: asyncio.Future[None]
-    ) -> None:
-        adopted = []
-        for number, client in enumerate(found):
-            if client in wanted:
+    async def adopted(self, client: str) -> bool:
+        """Wait for a session that is about to be this node's; False if there is none such."""
+        adopting = self._adopting.get(client)
+        if adopting is not None:
+            await asyncio.shield(adopting)
+        return adopting is not None
+
+    async def _adopt_all(self, peer: Peer, owner: str, clients: list[str]) -> None:
+        turns = asyncio.Semaphore(ADOPTED_AT_ONCE)
+        done = await asyncio.gather(
+            *(self._adopt(client, turns) for client in clients), return_exceptions=True
+        )
+        adopted = [client for client, result in zip(clients, done, strict=True) if result is None]
+        for result in done:
+            if isinstance(result, Exception):
+                log.error("a session was not adopted", exc_info=result, extra={"node": owner})
+        log.warning("sessions of another edge adopted", extra={"node": owner, "sessions": len(adopted)})
+        for part, is_last in transfer.name_parts(adopted):
+            self._node.send(peer, "adopted", {"owner": owner, "clients": part, "is_last": is_last})
+
+    async def _adopt(self, client: str, turns: asyncio.Semaphore) -> None:
+        """Side by side with others: what was not yet on disk is there after the same commit for all."""
+        try:
+            async with turns:
                 for name in (BASE + client, SHADOW + client):
                     session = self._session(name)
                     if session is not None:
                         await load_all(session)
                 self._become(client)
-                adopted.append(client)
-            else:
-                self._close(client)
-            if number % ADOPTED_PER_TURN == ADOPTED_PER_TURN - 1:
-                await asyncio.sleep(0)
-        log.warning("sessions of another edge adopted", extra={"node": owner, "sessions": len(adopted)})
-        for part, is_last in transfer.name_parts(adopted):
-            self._node.send(peer, "adopted", {"owner": owner, "clients": part, "is_last": is_last})
-        for client in wanted.intersection(found):
-            self._adopting.pop(client, None)
-        done.set_result(None)
+        finally:
+            self._adopting.pop(client).set_result(None)
 
     def _become(self, client: str) -> None:
         """The copy becomes the session."""
         core = self._node.core
         shadow = self.shadows[client]
-        rows = []
-        now = core.now()
+        known = core.sessions.get(client)
+        if known is None or known.conn is None:  # else the client began anew, here
+            session = self.install(shadow.about, [], next_seq=shadow.next_seq + SKIPPED_NUMBERS)
+            for message, qos, retain, identifiers, _ in self._left(client, shadow):
+                session.deliver(message, qos, retain, identifiers)
+        self._close(client)
+
+    def _left(self, client: str, shadow: Shadow) -> Iterator[Delivery]:
+        """What the owner's client has not got."""
         for name in (BASE + client, SHADOW + client):
             session = self._session(name)
             for delivery in (session.pending or ()) if session is not None else ():
@@ -422,11 +442,7 @@ class Shadows(Moves):
                 if shadow.credits.get(key):
                     shadow.credits[key] -= 1
                 elif delivery[1]:
-                    rows.append(transfer.row(0, delivery, now))
-        known = core.sessions.get(client)
-        if known is None or known.conn is None:  # else the client began anew, here
-            self.install(shadow.about, rows, next_seq=shadow.next_seq + SKIPPED_NUMBERS)
-        self._close(client)
+                    yield delivery
 
 
 def _pop(session: Session) -> None:

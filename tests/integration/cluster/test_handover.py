@@ -9,7 +9,9 @@ import pytest
 
 from tests.integration.cluster.nodes import Cluster, cluster, member, wait_until
 from tidegate.client import Client
+from tidegate.net.errors import DialError
 from tidegate.node import Node
+from tidegate.testing.ports import free_port
 
 PERSISTENT: dict[str, Any] = {
     "session_expiry_interval": 600,
@@ -110,16 +112,45 @@ async def test_a_connected_client_is_sent_on_while_messages_flow(
         assert await _numbers(client, 1) == [count]
 
 
-async def test_a_client_that_comes_to_another_node_by_itself_finds_its_session_there() -> None:
+async def _away(nodes: Cluster, count: int) -> None:
+    """The session of a client, at the first edge, with so many messages."""
+    async with Client(f"127.0.0.1:{nodes.edges[0].broker.port}", client_id="c", **PERSISTENT) as client:
+        await client.subscribe("t", qos=1)
+    await _known(nodes, "c", "e0")
+    publisher = await nodes.client(nodes.head, "p")
+    await nodes.settled()
+    for n in range(count):
+        await publisher.publish("t", b"%d" % n, qos=1)
+    await wait_until(lambda: _session(nodes.edges[0], "c").queued_messages == count)
+
+
+async def test_a_client_that_follows_nobody_finds_its_session_where_it_comes() -> None:
     async with cluster(2) as nodes:
-        async with Client(f"127.0.0.1:{nodes.edges[0].broker.port}", client_id="c", **PERSISTENT) as client:
-            await client.subscribe("t", qos=1)
-        await _known(nodes, "c", "e0")
-        publisher = await nodes.client(nodes.head, "p")
-        await nodes.settled()
-        for n in range(5):
-            await publisher.publish("t", b"%d" % n, qos=1)
-        await wait_until(lambda: _session(nodes.edges[0], "c").queued_messages == 5)
+        await _away(nodes, 5)
+        again = await nodes.client(nodes.edges[1], "c", **PERSISTENT, max_redirects=0)
+        assert again.connack.session_present
+        assert await _numbers(again, 5) == list(range(5))
+        assert _session(nodes.edges[0], "c") is None
+
+
+async def test_a_client_that_comes_to_another_edge_is_sent_to_its_session() -> None:
+    async with cluster(2) as nodes:
+        await _away(nodes, 5)
+        again = await nodes.client(nodes.edges[1], "c", **PERSISTENT)
+        assert again.connack.session_present
+        assert await _numbers(again, 5) == list(range(5))
+        assert _session(nodes.edges[0], "c").conn is not None
+
+
+async def test_a_client_that_cannot_get_to_its_session_is_given_it_where_it_comes() -> None:
+    """It was sent there, and comes back: somebody is between it and that edge."""
+    async with cluster(2) as nodes:
+        await _away(nodes, 5)
+        edge = member(nodes.head).named("e0")
+        assert edge is not None
+        edge.address = f"127.0.0.1:{free_port()}"
+        with pytest.raises(DialError):
+            await nodes.client(nodes.edges[1], "c", **PERSISTENT)
         again = await nodes.client(nodes.edges[1], "c", **PERSISTENT)
         assert again.connack.session_present
         assert await _numbers(again, 5) == list(range(5))

@@ -39,13 +39,16 @@ def insert_rows(db: sqlite3.Connection, statement: str, width: int, rows: Iterab
 
 
 def delete_rows(db: sqlite3.Connection, table: str, columns: str, rows: Iterable[Row]) -> None:
-    """Delete by key columns, many keys a statement. Table and columns are constants of this package."""
+    """Delete by key columns, many keys a statement. Table and columns are constants of this package.
+
+    The keys are a table of their own: SQLite would read all of `table` for the pairs of a bare `IN (VALUES …)`.
+    """
     width = columns.count(",") + 1
     row = "(" + ",".join("?" * width) + ")"
     for chunk in _chunks(list(rows)):
         values = [value for each in chunk for value in each]
-        keys = ",".join([row] * len(chunk))
-        db.execute(f"DELETE FROM {table} WHERE ({columns}) IN (VALUES {keys})", values)  # noqa: S608
+        keys = f"WITH keys({columns}) AS (VALUES {','.join([row] * len(chunk))})"
+        db.execute(f"{keys} DELETE FROM {table} WHERE ({columns}) IN (SELECT {columns} FROM keys)", values)  # noqa: S608
 
 
 def write_batch(db: sqlite3.Connection, batch: Batch) -> None:
