@@ -150,9 +150,9 @@ class ClusterNode:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def look(self) -> None:
-        """Once an interval."""
-        self.links.meter.look(self.settings.interval)
+    def look(self, elapsed: float) -> None:
+        """Once an interval, `elapsed` seconds after the last look."""
+        self.links.meter.look(elapsed)
         for name, link in self.links.statistics().items():
             self.say(f"links/{name}", link)
         if self.agent is not None:

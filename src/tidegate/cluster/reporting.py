@@ -53,31 +53,35 @@ class Reporter:
 
     async def run(self) -> None:
         node = self._node
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
         while True:
             await asyncio.sleep(node.settings.interval)
+            now = loop.time()
+            elapsed, looked_at = now - looked_at, now  # rates are by the clock: a busy node looks late
             try:
-                self._tell()
-                node.look()
+                self._tell(elapsed)
+                node.look(elapsed)
             except Exception:
                 log.exception("unexpected error while looking at the cluster")
 
-    def _tell(self) -> None:
+    def _tell(self, elapsed: float) -> None:
         node = self._node
         if node.role is Role.EDGE:
             if node.agent is not None:
-                node.agent.look(node.settings.interval)
+                node.agent.look(elapsed)
             for peer in node.peers.values():
                 if peer.is_connected:
-                    self._report(peer)
+                    self._report(peer, elapsed)
         else:
             self.say_nodes()
 
-    def _report(self, peer: Peer) -> None:
+    def _report(self, peer: Peer, elapsed: float) -> None:
         node = self._node
         state = self.state()
         if node.agent is not None and node.agent.is_counting:
             self._measure_delays(node.agent, peer)
-            state["view"] = plain(node.agent.view(node.settings.interval))
+            state["view"] = plain(node.agent.view(elapsed))
         node.send(peer, wire.STATE, state)
         self._report_groups(peer)
 

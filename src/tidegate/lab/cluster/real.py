@@ -24,6 +24,7 @@ from tidegate.lab.cluster.namespaces import Network
 from tidegate.lab.cluster.real_clients import topic_name
 from tidegate.lab.errors import LabError
 from tidegate.lab.experiment import Claim, Context, Experiment, Figure, Part, Presentation, Table, Verdict
+from tidegate.lab.stalls import StallWatch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -47,6 +48,7 @@ RUNS: Final = {
 NEARLY_NONE: Final = 14 * SCALE  # messages: two for each subscriber are being sent, not waiting
 CLIENTS: Final = "from tidegate.lab.cluster.real_clients import main; main()"
 QUICK: Final = ("E2.1 paper",)
+REPEATED: Final = 3  # runs of the paper's own case; the one in which the machine stood still least is judged
 
 
 class Times:
@@ -223,12 +225,14 @@ def _drained(curve: list[list[float]]) -> float | None:
 def run(context: Context) -> dict[str, Any]:
     times = Times(context.is_quick)
     names = QUICK if context.is_quick else tuple(RUNS)
-    count = context.number_of_seeds(1, 1)
+    count = context.number_of_seeds(REPEATED, 1)
     rows = []
-    for name in context.follow("brokers in namespaces", names):
-        for seed in range(count):
-            policy, is_pinned = RUNS[name]
-            rows.append({"run": name, "seed": seed, **run_one(policy, is_pinned, times, seed)})
+    turns = [(name, seed) for name in names for seed in range(count if name in QUICK else 1)]
+    for name, seed in context.follow("brokers in namespaces", turns):
+        policy, is_pinned = RUNS[name]
+        with StallWatch() as watch:
+            row = run_one(policy, is_pinned, times, seed)
+        rows.append({"run": name, "seed": seed, "stood_still": round(watch.stalls.seconds, 1), **row})
     return {
         "parameters": {
             "brokers": "one process each in its own network namespace; tc tbf at Table V's bandwidths both ways",
@@ -237,6 +241,7 @@ def run(context: Context) -> dict[str, Any]:
             f"{times.burst:g} s and ended at {times.end:g} s",
             "scale": f"messages {SCALE} times larger and rarer than in Table VI: the same bits per second; depths are "
             "shown as the paper's",
+            "judged": "of several runs the one in which the host took the processors away for the shortest time",
             "delays": "those of the paper are taken off the budgets (requirement − 0.3 s); the wire adds none",
         },
         "summary": rows,
@@ -247,6 +252,8 @@ def present(report: dict[str, Any]) -> Presentation:
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in report["summary"]:
         rows.setdefault(row["run"], []).append(row)
+    for each in rows.values():
+        each.sort(key=lambda row: row["stood_still"])
     page = Presentation()
     for row in rows.get("E2.1 paper", ())[:1]:
         is_right = row["first"] is not None and abs(row["first"] - 34.0) <= 2.0 and row["actions"] == 1
@@ -269,10 +276,11 @@ def present(report: dict[str, Any]) -> Presentation:
     page.tables.append(
         Table(
             title="Runs",
-            head=["run", "first action, s", "actions", "before the burst", "moved", "missed", "worst wait over budget",
-                  "delivered", "expected", "topic 8 drained"],
+            head=["run", "machine stood still, s", "first action, s", "actions", "before the burst", "moved", "missed",
+                  "worst wait over budget", "delivered", "expected", "topic 8 drained"],
             rows=[
-                [row["run"], _at(row["first"]), str(row["actions"]), str(row["actions_before"]), _moves(row),
+                [row["run"], f"{row['stood_still']:.1f}", _at(row["first"]), str(row["actions"]),
+                 str(row["actions_before"]), _moves(row),
                  str(row["missed"]), f"{row['worst_share_of_budget']:.2f} (topic {row['worst_topic']})",
                  f"{row['delivered']:,}", f"{row['expected']:,}", _at(row["drained"])]
                 for each in rows.values() for row in each
@@ -315,7 +323,7 @@ def _moves(row: dict[str, Any]) -> str:
 def _draw(canvas: Canvas, rows: list[dict[str, Any]]) -> None:
     axes = canvas.subplots()
     for row in rows:
-        if row["run"].startswith("E2.1"):
+        if row["run"].startswith("E2.1") and row["seed"] == 0:
             points = [(t, depth) for t, depth in row["curve"] if t >= 28.0]
             if points:
                 axes.plot(*zip(*points, strict=True), label=row["run"])
