@@ -171,6 +171,15 @@ def test_the_cluster_page_shows_nodes_drains_and_events(
     )
     expect(page.locator(".log")).to_contain_text("edge1 is not reachable")
     expect(page.locator("svg.map .link.down")).to_have_count(1)
+    budgets = page.locator(".panel", has_text="Latency budgets")
+    expect(budgets).to_contain_text("No edge counts by topic")
+    late = {"topic": "late", "budget": 2.0, "wait": 1.5, "subscribers": 8}
+    early = {"topic": "early", "budget": 40.0, "wait": 0.0, "subscribers": 3}
+    edge = {"state": "HIGH", "uplink": 0.9, "waiting": {"late": 30}, "budgets": [early, late]}
+    say(tidegate_broker, "$SYS/cluster/balancing", {"policy": "deadline", "step": "idle", "edges": {"edge0": edge}})
+    expect(budgets.locator("tbody tr").first).to_contain_text("late")
+    expect(budgets.locator("tbody tr").first).to_contain_text("75")
+    expect(budgets.locator("tbody tr")).to_have_count(2)
 
 
 def test_the_rpc_page_lists_dead_tasks(

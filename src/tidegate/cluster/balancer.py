@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from itertools import islice
+from math import inf
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -239,6 +240,7 @@ class Balancer:
                         ]
                         if bundle.depth
                     },
+                    "budgets": _tightest(edge),
                 }
                 for name, edge in self._views.items()
             },
@@ -412,6 +414,27 @@ class Balancer:
 
     def _state(self, edge: Edge) -> State:
         return self._thresholds.edge_state(edge)
+
+
+def _tightest(edge: Edge) -> list[dict[str, Any]]:
+    """The topics of an edge that have used most of their budget: seconds a message may wait there, and does."""
+    found = [
+        {
+            "topic": bundle.topic,
+            "budget": round(bundle.budget, 3),
+            "wait": round(bundle.depth / bundle.leaving, 3) if bundle.leaving else None,
+            "subscribers": bundle.subscribers,
+        }
+        for bundle in edge.bundles.values()
+        if bundle.subscribers and 0.0 < bundle.budget < inf and (bundle.leaving or bundle.depth)
+    ]
+    found.sort(key=lambda each: (-_used(each), each["budget"], each["topic"]))
+    return found[:SHOWN_QUEUES]
+
+
+def _used(budget: dict[str, Any]) -> float:
+    """The share that is used up; all of it, if nothing leaves."""
+    return inf if budget["wait"] is None else float(budget["wait"]) / float(budget["budget"])
 
 
 def _wanted_by(peer: Peer) -> dict[str, Bundle]:

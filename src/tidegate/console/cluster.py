@@ -126,6 +126,7 @@ class ClusterView:
             "utilisation": found.get("uplink"),
             "state": found.get("state"),
             "waiting": found.get("waiting"),
+            "budgets": _objects(found.get("budgets")),
         }
 
 

@@ -1,6 +1,7 @@
 """An edge whose uplink is too small: what is urgent goes first, what is late is given up, nothing else is lost."""
 
 import asyncio
+import json
 import time
 from collections import Counter
 from typing import Any
@@ -115,3 +116,21 @@ async def test_acknowledgements_and_retained_messages_pass_while_clients_are_pac
             for _ in range(5):
                 await anext(client.messages)
         await flood
+
+
+async def test_the_head_says_what_is_left_of_the_budgets() -> None:
+    async with cluster(1, **EDGE) as nodes:
+        await _subscribers(nodes, ["urgent", "tolerant"], 1)
+        watcher = await nodes.client(nodes.head, "watcher")
+        await watcher.subscribe("$SYS/cluster/balancing")
+        publishing = asyncio.ensure_future(_publish(nodes, ["urgent", "tolerant"], 4.0, 80, 1))
+        budgets: list[dict[str, Any]] = []
+        async with asyncio.timeout(30):
+            while len(budgets) < 2:
+                said = json.loads((await anext(watcher.messages)).payload)
+                budgets = said["edges"].get("e0", {}).get("budgets", [])
+        await publishing
+        found = {each["topic"]: each for each in budgets}
+        assert found["urgent"]["budget"] == pytest.approx(2, abs=0.2)
+        assert found["tolerant"]["budget"] == pytest.approx(60, abs=0.2)
+        assert all(each["subscribers"] == 1 for each in budgets)

@@ -2,7 +2,7 @@
 
 import { act } from "../api.js";
 import { perform, toast } from "../dialog.js";
-import { clock, count, fill, h, missing, panel, percent, svg } from "../dom.js";
+import { clock, count, fill, h, milliseconds, missing, panel, percent, svg } from "../dom.js";
 
 const NONE = {
   missing: "This node is no part of a cluster.",
@@ -13,6 +13,7 @@ function open(main, context) {
   const none = h("section", { class: "panel" }, missing(NONE));
   const map = h("div");
   const table = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Nodes" });
+  const budgets = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Latency budgets" });
   const phase = h("div", { class: "grid" });
   const log = h("ul", { class: "log", tabindex: "0", "aria-label": "Events" });
   const rest = h(
@@ -20,6 +21,7 @@ function open(main, context) {
     { class: "grid", hidden: true },
     panel("Map", map),
     panel("Nodes", table),
+    panel("Latency budgets", budgets),
     h("div", { class: "grid two" }, panel("Plans, drains and balancing", phase), panel("As it happens", log)),
   );
   main.append(none, rest);
@@ -29,6 +31,7 @@ function open(main, context) {
     rest.hidden = found.nodes.length === 0;
     fill(map, found.nodes, () => drawMap(found.nodes));
     fill(table, [found.nodes, found.drains], () => nodeTable(found, context));
+    fill(budgets, found.nodes.map((node) => node.budgets), () => budgetTable(found.nodes));
     fill(phase, [found.plans, found.drains, found.balance], () => operations(found));
     fill(log, found.events, () => found.events.map((event) => h("li", {}, h("time", {}, clock(event.at)), event.text)));
   }
@@ -99,6 +102,35 @@ function nodeTable(found, context) {
           hasUse ? h("td", { class: "right num" }, utilisation(node) === null ? "–" : percent(utilisation(node))) : null,
           hasQueues ? h("td", { class: "mono" }, queues(node) || "–") : null,
           h("td", { class: "right nowrap" }, node.role === "edge" && context.isOperator ? actions(node.name, found.drains[node.name]) : null),
+        ),
+      ),
+    ),
+  );
+}
+
+function budgetTable(nodes) {
+  const rows = nodes.flatMap((node) => (node.budgets ?? []).map((each) => ({ node: node.name, ...each })));
+  if (!rows.length) return h("p", { class: "soft" }, "No edge counts by topic: give its uplink (cluster.uplink), or wait until one is used up.");
+  const share = (row) => (typeof row.wait === "number" ? row.wait / row.budget : 1);
+  const badge = (used) => (used >= 1 ? "bad" : used >= 0.5 ? "warn" : "good");
+  rows.sort((one, other) => share(other) - share(one));
+  return h(
+    "table",
+    {},
+    h("thead", {}, h("tr", {}, h("th", {}, "Edge"), h("th", {}, "Topic"), ["Subscribers", "May wait", "Waits", "Used"].map((name) => h("th", { class: "right" }, name)))),
+    h(
+      "tbody",
+      {},
+      rows.map((row) =>
+        h(
+          "tr",
+          {},
+          h("td", { class: "mono" }, row.node),
+          h("td", { class: "mono" }, row.topic),
+          h("td", { class: "right num" }, count(row.subscribers)),
+          h("td", { class: "right num" }, milliseconds(row.budget * 1000)),
+          h("td", { class: "right num" }, typeof row.wait === "number" ? milliseconds(row.wait * 1000) : "stands still"),
+          h("td", { class: "right" }, h("span", { class: `badge ${badge(share(row))}` }, percent(share(row)))),
         ),
       ),
     ),
