@@ -139,7 +139,7 @@ def _feedback(rows: Rows) -> list[Claim]:
             claim = "the product asks no more when capacity is halved"
         else:
             claim = f"level {name} asks more when capacity is halved (positive feedback)"
-            verdict = Verdict.HOLDS if low > 1.0 else Verdict.FAILS
+            verdict = Verdict.HOLDS if low > 1.0 else Verdict.DIFFERS
         found.append(
             Claim(
                 text=f"Workload C, m = 200: {claim}",
