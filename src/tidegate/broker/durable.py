@@ -32,7 +32,7 @@ class Durable:
 
     __slots__ = (
         "copy", "durable_seq", "fresh", "gone_at", "is_loading", "kept_seq", "next_seq", "sent_seq", "sid", "store",
-        "tail", "tail_after", "tail_bytes",
+        "tail", "tail_after", "tail_bytes", "waiters",
     )  # fmt: skip
 
     def __init__(self, store: Store, sid: int) -> None:
@@ -46,6 +46,7 @@ class Durable:
         self.tail_bytes = 0
         self.tail_after = 0
         self.is_loading = False
+        self.waiters = 0  # who needs all of it in memory: others make way
         self.fresh: deque[Delivery] | None = None  # the end of the tail, kept in memory too while all of it is loaded
         self.gone_at = 0.0
         self.copy: SessionCopy | None = None  # another node has one and must follow
@@ -94,10 +95,16 @@ class Durable:
 
     async def load_all(self, session: Session) -> None:
         """Bring the whole tail into memory; what comes meanwhile stays there, however slow the disk is."""
-        while self.is_loading:
-            await asyncio.sleep(RETRY)
-        if not self.tail:
-            return
+        self.waiters += 1
+        try:
+            while self.is_loading:
+                await asyncio.sleep(RETRY)
+            if self.tail:
+                await self._load_all(session)
+        finally:
+            self.waiters -= 1
+
+    async def _load_all(self, session: Session) -> None:
         self.is_loading = True
         fresh = self.fresh = deque()
         try:
@@ -109,6 +116,7 @@ class Durable:
                     return  # the session ended
                 if page:
                     self._take(session, page)
+                    session.drain()  # a client that is there need not wait for the rest
                 else:
                     await asyncio.sleep(RETRY)  # not on disk yet
             if self.tail:

@@ -211,7 +211,9 @@ class Errand:
                 is_wanted = self._is_wanted
                 if not is_wanted:
                     break
-                if not self._is_memory_done:
+                if durable is not None and durable.waiters:
+                    await self._make_way(durable)
+                elif not self._is_memory_done:
                     self.go_on()
                 elif durable is not None:
                     await self._tail_part(durable)
@@ -228,6 +230,14 @@ class Errand:
         if not is_wanted and not session.core.is_stopping and _is_idle(session):
             hand_on(session)  # its client came back and left again meanwhile
         session.drain()  # its client may be back, and waits for the tail
+
+    async def _make_way(self, durable: Durable) -> None:
+        """Somebody needs the whole queue, to take it to another node say: go on afterwards, with what is left."""
+        if self._owns_tail:
+            await durable.store.on_disk()
+            durable.is_loading = self._owns_tail = False
+        self._is_memory_done = False
+        self._is_waiting = True
 
     # -- what is in memory ----------------------------------------------------------------------------------
 

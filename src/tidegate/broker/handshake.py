@@ -24,6 +24,7 @@ from tidegate.broker.hooks import (
     ForeignSession,
     SessionElsewhere,
     Verdict,
+    follows,
 )
 from tidegate.broker.link_connection import LinkConnection
 from tidegate.broker.listener import Listener
@@ -34,7 +35,6 @@ from tidegate.broker.reasons import CloseReason
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admission
 from tidegate.flow.load_report import LOAD_TOPIC, NEGOTIATION
-from tidegate.flow.moving import MOVE_OFFER
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
@@ -469,6 +469,11 @@ class Handshake(asyncio.Protocol):
             core.counters.bytes_received -= len(self._buffer)  # they are counted again there
             conn.data_received(self._buffer)
 
+    @property
+    def _hears_moves(self) -> bool:
+        """Whether the client can be sent to another node, and goes there."""
+        return self._connect is not None and follows(self._connect.properties)
+
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
         obstacle: SessionElsewhere | ForeignSession | None = None
@@ -480,7 +485,7 @@ class Handshake(asyncio.Protocol):
         self._task = None
         if isinstance(obstacle, ForeignSession):
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
-        elif obstacle is not None and obstacle.address:
+        elif obstacle is not None and obstacle.address and self._hears_moves:
             self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", obstacle.address)
         elif obstacle is not None:
             self._refuse(ReasonCode.SERVER_BUSY, "the session is with a node that does not answer")
@@ -507,7 +512,7 @@ class Handshake(asyncio.Protocol):
         if NEGOTIATION in asked.get(Property.USER_PROPERTY, ()):
             conn.has_long_pings = True
             reply[Property.USER_PROPERTY] = [NEGOTIATION]
-        conn.hears_moves = MOVE_OFFER in asked.get(Property.USER_PROPERTY, ())
+        conn.hears_moves = self._hears_moves
         if core.gate is not None:
             conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
         if conn.receive_maximum < 65_535:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.errors import TidegateError
-from tidegate.flow.moving import MOVING_TOPIC
+from tidegate.flow.moving import MOVE_OFFER, MOVING_TOPIC
 from tidegate.mqtt.codes import ReasonCode
-from tidegate.mqtt.properties import Properties
+from tidegate.mqtt.properties import Properties, Property
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
@@ -36,6 +36,11 @@ class ConnectRequest:
     listener: str
     certificate: dict[str, Any] | None = None
     properties: Properties = field(default_factory=dict)
+
+
+def follows(properties: Properties) -> bool:
+    """Whether a client said in CONNECT that it goes where it is sent."""
+    return MOVE_OFFER in properties.get(Property.USER_PROPERTY, ())
 
 
 @dataclass(slots=True, kw_only=True)

@@ -175,15 +175,17 @@ class EdgeMoves(Moves):
 
     def on_elsewhere(self, peer: Peer, value: dict[str, Any]) -> None:
         """The session stays where it is, and its client goes there."""
-        claim = self._claims.pop(value["client"], None)
-        if claim is not None and not claim.done():
-            claim.set_exception(SessionElsewhere(value["client"], value["address"]))
+        self._fail_claim(value["client"], SessionElsewhere(value["client"], value["address"]))
 
     def on_foreign(self, peer: Peer, value: dict[str, Any]) -> None:
         """The session that a client asked for is another user's."""
-        claim = self._claims.pop(value["client"], None)
+        self._fail_claim(value["client"], ForeignSession(value["client"]))
+
+    def _fail_claim(self, client: str, error: Exception) -> None:
+        claim = self._claims.pop(client, None)
         if claim is not None and not claim.done():
-            claim.set_exception(ForeignSession(value["client"]))
+            claim.set_exception(error)
+            claim.exception()  # whoever waited for it may be gone
 
     def claim(self, client: str, user: str | None, *, follows: bool) -> Awaitable[None] | None:
         """Wait until the session of a client is here, if there is one; None if nobody can be asked for long.
@@ -210,10 +212,11 @@ class EdgeMoves(Moves):
             async with asyncio.timeout(CLAIM_TIMEOUT):
                 await asyncio.shield(claim)
         except TimeoutError:
-            shadows = self._node.shadows
-            if shadows is not None and await shadows.adopted(client):
-                return
             self._claims.pop(client, None)
+            shadows = self._node.shadows
+            is_ours = shadows is not None and await shadows.adopted(client)
+            if is_ours and client in self._node.core.sessions:
+                return
             log.warning("session not handed over in time", extra={"client": client})
             raise SessionElsewhere(client) from None
 

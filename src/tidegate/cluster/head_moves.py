@@ -69,7 +69,7 @@ class HeadMoves(Moves):
         self.moved = 0
         self._named: dict[str, set[str]] = {}  # by edge: what it has named so far of its sessions
         self._pledged: dict[tuple[str, bytes], int] = {}  # (link, filter): moves that need it
-        self._sent_to_owner: dict[str, float] = {}  # clients that were sent to where their session is, and when
+        self._sent_to_owner: dict[tuple[str, Any], tuple[str, float]] = {}  # (client, user): to whom, and when
 
     def move(
         self, client: str, target: str, asker: dict[str, Any] | None = None
@@ -255,6 +255,8 @@ class HeadMoves(Moves):
             return
         peer = self._peer(target)
         if peer is not None and self._sends_to_owner(move.client, peer, move.asker):
+            # Who asked may have gone before it heard of it: that is no sign that it cannot get there.
+            self._sent_to_owner.pop((move.client, move.asker["user"]), None)
             self._answer(move, False)
             return
         again = self.move(move.client, target, move.asker)
@@ -488,7 +490,6 @@ class HeadMoves(Moves):
         One that comes back soon cannot get there, and is given its session where it is.
         """
         owner = self._peer(self.owners.get(client, ""))
-        now = self._node.core.now()
         balancer = self._node.balancer
         if (
             not asker.get("follows")
@@ -496,10 +497,13 @@ class HeadMoves(Moves):
             or not owner.is_connected
             or not owner.address
             or (balancer is not None and owner.name in balancer.draining)
-            or now - self._sent_to_owner.get(client, -inf) < OWNER_TIMEOUT
         ):
             return False
-        self._sent_to_owner[client] = now
+        now, key = self._node.core.now(), (client, asker["user"])
+        before, since = self._sent_to_owner.get(key, ("", -inf))
+        if before == owner.name and now - since < OWNER_TIMEOUT:
+            return False
+        self._sent_to_owner[key] = (owner.name, now)
         self._node.send(peer, "elsewhere", {"client": client, "address": owner.address})
         return True
 
@@ -638,8 +642,8 @@ class HeadMoves(Moves):
     def look(self) -> None:
         """An edge that is away keeps nobody waiting for a session for long; when it is back it may keep it."""
         limit = self._node.core.now() - OWNER_TIMEOUT
-        for client in [client for client, since in self._sent_to_owner.items() if since < limit]:
-            del self._sent_to_owner[client]
+        for key in [key for key, (_, since) in self._sent_to_owner.items() if since < limit]:
+            del self._sent_to_owner[key]
         for move in list(self.moving.values()):
             if move.step == "complete":
                 self._try_to_push(move)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import flow
 from tidegate.broker.handing_on import ESTATE
-from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, READY_TOPIC, ConnectRequest
+from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, READY_TOPIC, ConnectRequest, follows
 from tidegate.broker.index import Route, Subscription
 from tidegate.broker.message import Message
 from tidegate.broker.reasons import CloseReason
@@ -41,9 +41,7 @@ from tidegate.cluster.standby import Copier, Shadows
 from tidegate.cluster.takeover import Takeover
 from tidegate.cluster.uplink import Uplink
 from tidegate.flow.balance import Thresholds
-from tidegate.flow.moving import MOVE_OFFER
 from tidegate.mqtt.packets import Packet, Pingresp, Suback, Subscribe, Unsuback
-from tidegate.mqtt.properties import Property
 from tidegate.mqtt.topics import matches
 
 if TYPE_CHECKING:
@@ -261,8 +259,7 @@ class ClusterNode:
                 return to or self.handover.fetch(request.client_id, user)
             is_long = self.core.now() - (peer.lost_at or 0.0) > OWNER_TIMEOUT
             return None if is_long else self.handover.refuse(request.client_id)
-        follows = MOVE_OFFER in request.properties.get(Property.USER_PROPERTY, ())
-        return self.handover.claim(request.client_id, user, follows=follows)
+        return self.handover.claim(request.client_id, user, follows=follows(request.properties))
 
     def on_ended(self, session: Session) -> None:
         if not session.client_id.startswith(("$", ESTATE)):

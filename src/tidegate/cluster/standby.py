@@ -376,7 +376,7 @@ class Shadows(Moves):
         for client in found:
             if client not in wanted:
                 self._close(client)
-        kept = [client for client in found if client in wanted]
+        kept = [client for client in found if client in wanted and client not in self._adopting]
         for client in kept:
             self._adopting[client] = self._node.core.loop.create_future()
         self._node.core.spawn(self._adopt_all(peer, owner, kept))
@@ -400,25 +400,29 @@ class Shadows(Moves):
     async def _adopt_all(self, peer: Peer, owner: str, clients: list[str]) -> None:
         turns = asyncio.Semaphore(ADOPTED_AT_ONCE)
         done = await asyncio.gather(
-            *(self._adopt(client, turns) for client in clients), return_exceptions=True
+            *(self._adopt(peer, owner, client, turns) for client in clients), return_exceptions=True
         )
-        adopted = [client for client, result in zip(clients, done, strict=True) if result is None]
-        for result in done:
-            if isinstance(result, Exception):
-                log.error("a session was not adopted", exc_info=result, extra={"node": owner})
-        log.warning("sessions of another edge adopted", extra={"node": owner, "sessions": len(adopted)})
-        for part, is_last in transfer.name_parts(adopted):
-            self._node.send(peer, "adopted", {"owner": owner, "clients": part, "is_last": is_last})
+        failed = [result for result in done if isinstance(result, Exception)]
+        for result in failed:
+            log.error("a session was not adopted", exc_info=result, extra={"node": owner})
+        count = len(clients) - len(failed)
+        log.warning("sessions of another edge adopted", extra={"node": owner, "sessions": count})
+        self._node.send(peer, "adopted", {"owner": owner, "clients": [], "is_last": True})
 
-    async def _adopt(self, client: str, turns: asyncio.Semaphore) -> None:
-        """Side by side with others: what was not yet on disk is there after the same commit for all."""
+    async def _adopt(self, peer: Peer, owner: str, client: str, turns: asyncio.Semaphore) -> None:
+        """Side by side with others: what was not yet on disk is there after the same commit for all.
+
+        The head hears of it before anything that is done with the session here.
+        """
         try:
             async with turns:
+                await asyncio.sleep(0)  # others have their turn, also if nothing has to be loaded
                 for name in (BASE + client, SHADOW + client):
                     session = self._session(name)
                     if session is not None:
                         await load_all(session)
                 self._become(client)
+                self._node.send(peer, "adopted", {"owner": owner, "clients": [client], "is_last": False})
         finally:
             self._adopting.pop(client).set_result(None)
 
@@ -427,7 +431,7 @@ class Shadows(Moves):
         core = self._node.core
         shadow = self.shadows[client]
         known = core.sessions.get(client)
-        if known is None or known.conn is None:  # else the client began anew, here
+        if known is None or not known.epoch:  # else the client began anew, here
             session = self.install(shadow.about, [], next_seq=shadow.next_seq + SKIPPED_NUMBERS)
             for message, qos, retain, identifiers, _ in self._left(client, shadow):
                 session.deliver(message, qos, retain, identifiers)

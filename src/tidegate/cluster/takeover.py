@@ -162,9 +162,11 @@ class Takeover:
         adopted = self._adopted.setdefault(value["owner"], set())
         adopted.update(value["clients"])
         for client in value["clients"]:
-            handover.owners[client] = peer.name
             move = handover.moving.get(client)
-            if move is not None and move.step in AT_TARGET and move.target == peer.name:
+            is_coming = move is not None and move.step in AT_TARGET and move.target == peer.name
+            if is_coming or handover.owners.get(client, peer.name) in (peer.name, value["owner"]):
+                handover.owners[client] = peer.name  # else it began anew elsewhere
+            if move is not None and is_coming:
                 handover.installed_otherwise(move, peer)
         if value["is_last"]:
             del self._adopted[value["owner"]]

@@ -197,7 +197,7 @@ async def test_a_node_goes_on_after_an_error_in_its_looks(monkeypatch: pytest.Mo
     async with cluster(1) as nodes:
         looks: list[int] = []
 
-        def look() -> None:
+        def look(_: float) -> None:
             looks.append(1)
             raise ValueError("a mistake")
 
