@@ -7,10 +7,12 @@ import typer
 
 from tidegate.cli.client_options import Password, PasswordFile, Username, secret
 from tidegate.cli.options import Overrides
-from tidegate.cli.status import ExitStatus
+from tidegate.cli.status import ExitStatus, report
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from tidegate.cluster.local import LocalCluster
 
 app = typer.Typer(
     no_args_is_help=True, help="Run a cluster on this machine, or look at one.", rich_markup_mode=None
@@ -38,36 +40,70 @@ def up_command(
         Path | None,
         typer.Option(metavar="DIR", help="Keep sessions here, one folder a node. Default: in memory."),
     ] = None,
+    is_left: Annotated[
+        bool, typer.Option("--no-restart", help="Leave a node that ended by itself as it is.")
+    ] = False,
     overrides: Overrides = None,
 ) -> None:
     """Start a head and its edges, one process each, and stop them all on Ctrl-C.
 
-    Publishers connect to the head, subscribers to any edge; a message reaches both.
+    Publishers connect to the head, subscribers to any edge; a message reaches both. A node that ends by itself is
+    started again, at most 5 times a minute.
     """
-    import signal
-    import time
+    from tidegate.cluster.local import ClusterError, LocalCluster
 
-    from tidegate.cluster.local import LocalCluster
+    _stop_by_signal()
+    try:
+        with LocalCluster(
+            edges=edges, heads=heads, port=port, host=host, data=data, settings=overrides or (), is_bound=True
+        ) as cluster:
+            for node in cluster.nodes:
+                typer.echo(f"{node.name} {node.addresses[0]} pid {node.pid}")
+            typer.echo("cluster ready")
+            _watch(cluster, restarts=not is_left)
+    except ClusterError as error:
+        report(error)
+        raise typer.Exit(error.status) from None
+
+
+def _stop_by_signal() -> None:
+    """The first signal to end is a Ctrl-C, also that of a terminal that is closed; others do not disturb the stop."""
+    import signal
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is under nohup
+        numbers.append(signal.SIGHUP)
 
     def stop(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
-    with LocalCluster(
-        edges=edges, heads=heads, port=port, host=host, data=data, settings=overrides or ()
-    ) as cluster:
-        for node in cluster.nodes:
-            typer.echo(f"{node.name} {node.addresses[0]} pid {node.pid}")
-        typer.echo("cluster ready")
-        try:
-            while True:
-                for node in cluster.fallen():
-                    typer.echo(f"error: {node.name} ended; see its last words:", err=True)
-                    typer.echo(node.log_path.read_text(errors="replace")[-2_000:], err=True)
-                    raise typer.Exit(ExitStatus.FAILURE)
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            typer.echo("stopping", err=True)
+    for number in numbers:
+        signal.signal(number, stop)
+
+
+def _watch(cluster: "LocalCluster", *, restarts: bool) -> None:
+    """Until Ctrl-C, or no node is left."""
+    import time
+    from contextlib import suppress
+
+    from tidegate.cluster.supervision import Supervisor
+
+    def say(text: str) -> None:
+        with suppress(OSError):  # the terminal may be gone
+            typer.echo(text, err=True)
+
+    supervisor = Supervisor(cluster.nodes, say, restarts=restarts)
+    try:
+        while not supervisor.is_over:
+            time.sleep(0.2)
+            supervisor.look()
+    except KeyboardInterrupt:
+        say("stopping")
+    else:
+        say("error: no node is left")
+        raise typer.Exit(ExitStatus.FAILURE)
 
 
 @app.command("status")
