@@ -184,6 +184,7 @@ def plan_command(
     login = (username, secret(username, password, password_file))
     found = asyncio.run(_operate(head, "plan", node, f"$SYS/cluster/plan/{node}", timeout, login))
     _require(found, node)
+    _refuse(found["reason"])
     for target, count in sorted(found["targets"].items()):
         typer.echo(f"{count} clients to {target}")
     if found["stay"]:
@@ -211,13 +212,10 @@ def drain_command(
     login = (username, secret(username, password, password_file))
     found = asyncio.run(_operate(head, what, node, f"$SYS/cluster/drain/{node}", timeout, login))
     _require(found, node)
-    if found["state"] == "unknown":
-        found = {}
-        _require(found, node)
-    typer.echo(
-        f"{found['state']}: {found['moved']} moved, {found['failed']} failed, {found.get('stay', 0)} stay"
-    )
-    if found["failed"] or found["state"] == "failed":
+    if found["state"] != "refused":
+        typer.echo(f"{found['state']}: {found['moved']} moved, {found['failed']} failed, {found['stay']} stay")
+    _refuse(found["reason"])
+    if found["failed"]:
         raise typer.Exit(ExitStatus.FAILURE)
 
 
@@ -247,6 +245,13 @@ def _require(found: "dict[str, Any]", node: str) -> None:
         typer.echo(
             "hint: name the head with --head and an edge that `tidegate cluster status` lists", err=True
         )
+        raise typer.Exit(ExitStatus.FAILURE)
+
+
+def _refuse(reason: str) -> None:
+    """The head says why it did not do it."""
+    if reason:
+        typer.echo(f"error: {reason}", err=True)
         raise typer.Exit(ExitStatus.FAILURE)
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.cluster.nodes import Cluster, cluster, member, wait_until
+from tests.integration.cluster.nodes import Cluster, cluster, member, unlink, wait_until
 from tests.integration.cluster.test_handover import PERSISTENT, _known, _session
 from tests.integration.cluster.test_placement import _operate, _said
 from tidegate.broker.hooks import ConnectRequest, Verdict
@@ -49,6 +49,37 @@ async def test_operators_can_log_in(tmp_path: Path) -> None:
         assert (found.returncode, found.stdout) == (0, "nobody would move\n")
         found = await _tidegate(nodes, "drain", "e0", *login)
         assert (found.returncode, found.stdout) == (0, "done: 0 moved, 0 failed, 0 stay\n")
+
+
+async def test_who_names_no_edge_is_told_so_and_which_ones_there_are() -> None:
+    async with cluster(2) as nodes:
+        for name in ("nowhere", "h"):
+            for what in (["plan", name], ["drain", name], ["drain", name, "--stop"]):
+                found = await _tidegate(nodes, *what)
+                said = f"error: no such edge: {name}; this head knows e0, e1\n"
+                assert (found.returncode, found.stdout, found.stderr) == (1, "", said)
+
+
+async def test_an_edge_that_is_away_is_not_drained() -> None:
+    async with cluster(2) as nodes:
+        await unlink(nodes, nodes.edges[1])
+        for what in ("plan", "drain"):
+            found = await _tidegate(nodes, what, "e1")
+            assert (found.returncode, found.stdout, found.stderr) == (1, "", "error: e1 is not linked\n")
+        assert not member(nodes.head).statistics()["draining"]
+
+
+async def test_a_drain_that_has_nowhere_to_send_clients_gives_the_reason() -> None:
+    async with cluster(1) as nodes:
+        client = await nodes.client(nodes.edges[0], "c", **PERSISTENT)
+        await client.subscribe("t", qos=1)
+        await _known(nodes, "c", "e0")
+        for what, said in (("plan", ""), ("drain", "failed: 0 moved, 0 failed, 0 stay\n")):
+            found = await _tidegate(nodes, what, "e0")
+            assert (found.returncode, found.stdout) == (1, said)
+            assert found.stderr == "error: no other edge takes clients\n"
+        found = await _tidegate(nodes, "drain", "e0", "--stop")
+        assert (found.returncode, found.stderr) == (0, "")
 
 
 async def test_a_session_whose_will_is_due_stays() -> None:
