@@ -1,7 +1,7 @@
 """`tidegate cluster`: a head and its edges, to run on one machine and to look at."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,14 +12,12 @@ from tidegate.cli.status import ExitStatus, report
 if TYPE_CHECKING:
     from typing import Any
 
+    from tidegate.cli.cluster_orders import Login
     from tidegate.cluster.local import LocalCluster
 
 app = typer.Typer(
     no_args_is_help=True, help="Run a cluster on this machine, or look at one.", rich_markup_mode=None
 )
-
-Login: TypeAlias = tuple[str | None, str | None]
-"""User name and password."""
 
 Address = Annotated[
     str, typer.Argument(metavar="ADDRESS", help="Any node of the cluster, where clients connect: host:port.")
@@ -33,7 +31,12 @@ def up_command(
         int, typer.Option(min=1, max=8, help="Heads; the second takes over when the first dies.")
     ] = 1,
     port: Annotated[
-        int, typer.Option(min=0, max=65_000, help="The head's port; edges have the next ones. 0: free ones.")
+        int,
+        typer.Option(
+            min=0,
+            max=65_000,
+            help="The head's port; other heads, edges and last the heads' links have the next ones. 0: free ones.",
+        ),
     ] = 1883,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     data: Annotated[
@@ -136,16 +139,15 @@ def status_command(
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-async def _nodes(address: str, timeout: float, login: Login) -> "dict[str, dict[str, Any]]":
+async def _nodes(address: str, timeout: float, login: "Login") -> "dict[str, dict[str, Any]]":
     """What is retained about the cluster; of an edge, what its head told it."""
     import asyncio
     import json
 
-    from tidegate.client import Client
+    from tidegate.cli.cluster_orders import connected
 
     found: dict[str, dict[str, Any]] = {}
-    username, password = login
-    async with Client(address, username=username, password=password) as client:
+    async with connected(address, login) as client:
         await client.subscribe("$SYS/cluster/+")
         try:
             async with asyncio.timeout(timeout):
@@ -173,7 +175,7 @@ Head = Annotated[str, typer.Option("--head", metavar="ADDRESS", help="The head, 
 def plan_command(
     node: Node,
     head: Head = "127.0.0.1:1883",
-    timeout: float = 15.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 15.0,
     username: Username = None,
     password: Password = None,
     password_file: PasswordFile = None,
@@ -181,8 +183,10 @@ def plan_command(
     """Where the clients of an edge would go if it were drained. Nothing is done."""
     import asyncio
 
+    from tidegate.cli.cluster_orders import order
+
     login = (username, secret(username, password, password_file))
-    found = asyncio.run(_operate(head, "plan", node, f"$SYS/cluster/plan/{node}", timeout, login))
+    found = asyncio.run(order(head, "plan", node, f"$SYS/cluster/plan/{node}", timeout, login))
     _require(found, node)
     _refuse(found["reason"])
     for target, count in sorted(found["targets"].items()):
@@ -208,9 +212,11 @@ def drain_command(
     """Move every client that can be moved from an edge to others, losing nothing; new ones go elsewhere."""
     import asyncio
 
+    from tidegate.cli.cluster_orders import order
+
     what = "resume" if is_resumed else "drain"
     login = (username, secret(username, password, password_file))
-    found = asyncio.run(_operate(head, what, node, f"$SYS/cluster/drain/{node}", timeout, login))
+    found = asyncio.run(order(head, what, node, f"$SYS/cluster/drain/{node}", timeout, login))
     _require(found, node)
     if found["state"] != "refused":
         typer.echo(f"{found['state']}: {found['moved']} moved, {found['failed']} failed, {found['stay']} stay")
@@ -231,10 +237,12 @@ def balance_command(
     """Stop moving clients between edges, for example while somebody measures, or go on with it."""
     import asyncio
 
+    from tidegate.cli.cluster_orders import order
+
     if state not in ("on", "off"):
         raise typer.BadParameter("say on or off")
     login = (username, secret(username, password, password_file))
-    found = asyncio.run(_operate(head, "balance", state, "$SYS/cluster/balancing", timeout, login))
+    found = asyncio.run(order(head, "balance", state, "$SYS/cluster/balancing", timeout, login))
     _require(found, "balancing")
     typer.echo(f"balancing is {'on' if found['is_on'] else 'off'}, policy {found['policy']}")
 
@@ -253,28 +261,3 @@ def _refuse(reason: str) -> None:
     if reason:
         typer.echo(f"error: {reason}", err=True)
         raise typer.Exit(ExitStatus.FAILURE)
-
-
-async def _operate(
-    head: str, what: str, node: str, answer: str, timeout: float, login: Login
-) -> "dict[str, Any]":
-    """Ask, and wait for an answer that is newer than the question."""
-    import asyncio
-    import json
-
-    from tidegate.client import Client
-
-    found: dict[str, Any] = {}
-    username, password = login
-    async with Client(head, max_redirects=0, client_id="", username=username, password=password) as client:
-        await client.subscribe(answer, retain_handling=2)
-        await client.publish(f"$tide/cluster/{what}", node, qos=1)
-        try:
-            async with asyncio.timeout(timeout):
-                async for message in client.messages:
-                    found = json.loads(message.payload)
-                    if found.get("state") != "running":
-                        break
-        except TimeoutError:
-            pass
-    return found
