@@ -64,6 +64,7 @@ class NodeProcess:
     def launch(self) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
         environment["TIDEGATE_CLUSTER__SECRET"] = self.secret  # not on a command line that others can read
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)  # old temporary folders are cleared away
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -84,6 +85,8 @@ class NodeProcess:
 
     def _said(self) -> str:
         """What it wrote since it was launched."""
+        if not self.log_path.exists():
+            return ""
         with self.log_path.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
