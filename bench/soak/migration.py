@@ -83,12 +83,8 @@ class Subscriber:
             self.last = max(self.last, number)
 
 
-def fix_ports(cluster: LocalCluster) -> list[str]:
-    """The same ports after a kill; gives the addresses of all nodes."""
-    for node in cluster.nodes:
-        at = node.arguments.index("--port") + 1
-        node.arguments[at] = node.addresses[0].rpartition(":")[2]
-    cluster.head.arguments += ["--set", f"cluster.link_port={cluster.link.rpartition(':')[2]}"]
+def addresses_of(cluster: LocalCluster) -> list[str]:
+    """Of all nodes, also after a kill."""
     return [node.addresses[0].removeprefix("mqtt://") for node in cluster.nodes]
 
 
@@ -99,7 +95,7 @@ class Soak:
         self, cluster: LocalCluster, *, clients: int, rate: float, seed: int, say: Callable[[str], None]
     ) -> None:
         self._cluster = cluster
-        self._addresses = fix_ports(cluster)
+        self._addresses = addresses_of(cluster)
         self._rate = rate
         self._random = Random(seed)
         self._say = say
@@ -212,7 +208,7 @@ class Soak:
             while self._plans.get(name, {}).get("at", 0.0) < asked and time.monotonic() < deadline:
                 await asyncio.sleep(0.02)
             plan = self._plans.get(name, {})
-            if plan.get("at", 0.0) >= asked and plan["is_answered"] and plan["found"] == 0:
+            if plan.get("at", 0.0) >= asked and not plan["reason"] and plan["moves"] == 0:
                 return
             state = self._drains.get(name, {})
             is_running = state.get("state") == "running" and time.time() - state["at"] < QUIET_SECONDS
@@ -281,4 +277,4 @@ def run_victims(
                 return soak.outcome
 
 
-__all__ = ["Outcome", "Soak", "fix_ports", "run", "run_victims"]
+__all__ = ["Outcome", "Soak", "addresses_of", "run", "run_victims"]

@@ -109,10 +109,6 @@ def test_killed_nodes_come_back_and_no_acknowledged_message_is_lost_or_doubled(t
 
     async def main(cluster: LocalCluster) -> None:
         addresses = [node.addresses[0].removeprefix("mqtt://") for node in cluster.nodes]
-        for node in cluster.nodes:  # the same ports after a kill
-            at = node.arguments.index("--port") + 1
-            node.arguments[at] = node.addresses[0].rpartition(":")[2]
-        cluster.head.arguments += ["--set", f"cluster.link_port={cluster.link.rpartition(':')[2]}"]
         async with Client(addresses[2], client_id="s", **options) as subscriber:  # type: ignore[arg-type]
             await subscriber.subscribe("t", qos=2)
             async with Client(addresses[1], client_id="p", **options) as publisher:  # type: ignore[arg-type]

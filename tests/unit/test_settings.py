@@ -117,6 +117,24 @@ def test_listeners_are_changed_and_added_by_number() -> None:
 
 
 @pytest.mark.parametrize(
+    "text, expected",
+    [
+        ('["alarms/#=0.5", "logs/#=60"]', ("alarms/#=0.5", "logs/#=60")),
+        ("alarms/#=0.5, logs/#=60", ("alarms/#=0.5", "logs/#=60")),
+        ("[]", ()),
+    ],
+)
+def test_a_list_is_written_as_in_a_file_or_with_commas(text: str, expected: tuple[str, ...]) -> None:
+    assert load_settings(None, [f"cluster.budgets={text}"]).cluster.budgets == expected
+    assert load_settings(None, (), {"TIDEGATE_CLUSTER__BUDGETS": text}).cluster.budgets == expected
+
+
+def test_a_list_may_begin_with_an_ipv6_address() -> None:
+    heads = load_settings(None, ["cluster.heads=[::1]:1884, [::2]:1884"]).cluster.heads
+    assert heads == ("[::1]:1884", "[::2]:1884")
+
+
+@pytest.mark.parametrize(
     "listener, expected",
     [
         (ListenerSettings(host="127.8.8.8"), True),

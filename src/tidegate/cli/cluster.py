@@ -1,23 +1,23 @@
 """`tidegate cluster`: a head and its edges, to run on one machine and to look at."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidegate.cli.client_options import Password, PasswordFile, Username, secret
 from tidegate.cli.options import Overrides
-from tidegate.cli.status import ExitStatus
+from tidegate.cli.status import ExitStatus, report
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from tidegate.cli.cluster_orders import Login
+    from tidegate.cluster.local import LocalCluster
+
 app = typer.Typer(
     no_args_is_help=True, help="Run a cluster on this machine, or look at one.", rich_markup_mode=None
 )
-
-Login: TypeAlias = tuple[str | None, str | None]
-"""User name and password."""
 
 Address = Annotated[
     str, typer.Argument(metavar="ADDRESS", help="Any node of the cluster, where clients connect: host:port.")
@@ -31,43 +31,82 @@ def up_command(
         int, typer.Option(min=1, max=8, help="Heads; the second takes over when the first dies.")
     ] = 1,
     port: Annotated[
-        int, typer.Option(min=0, max=65_000, help="The head's port; edges have the next ones. 0: free ones.")
+        int,
+        typer.Option(
+            min=0,
+            max=65_000,
+            help="The head's port; other heads, edges and last the heads' links have the next ones. 0: free ones.",
+        ),
     ] = 1883,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     data: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep sessions here, one folder a node. Default: in memory."),
     ] = None,
+    is_left: Annotated[
+        bool, typer.Option("--no-restart", help="Leave a node that ended by itself as it is.")
+    ] = False,
     overrides: Overrides = None,
 ) -> None:
     """Start a head and its edges, one process each, and stop them all on Ctrl-C.
 
-    Publishers connect to the head, subscribers to any edge; a message reaches both.
+    Publishers connect to the head, subscribers to any edge; a message reaches both. A node that ends by itself is
+    started again, at most 5 times a minute.
     """
-    import signal
-    import time
+    from tidegate.cluster.local import ClusterError, LocalCluster
 
-    from tidegate.cluster.local import LocalCluster
+    _stop_by_signal()
+    try:
+        with LocalCluster(
+            edges=edges, heads=heads, port=port, host=host, data=data, settings=overrides or (), is_bound=True
+        ) as cluster:
+            for node in cluster.nodes:
+                typer.echo(f"{node.name} {node.addresses[0]} pid {node.pid}")
+            typer.echo("cluster ready")
+            _watch(cluster, restarts=not is_left)
+    except ClusterError as error:
+        report(error)
+        raise typer.Exit(error.status) from None
+
+
+def _stop_by_signal() -> None:
+    """The first signal to end is a Ctrl-C, also that of a terminal that is closed; others do not disturb the stop."""
+    import signal
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # it is under nohup
+        numbers.append(signal.SIGHUP)
 
     def stop(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
-    with LocalCluster(
-        edges=edges, heads=heads, port=port, host=host, data=data, settings=overrides or ()
-    ) as cluster:
-        for node in cluster.nodes:
-            typer.echo(f"{node.name} {node.addresses[0]} pid {node.pid}")
-        typer.echo("cluster ready")
-        try:
-            while True:
-                for node in cluster.fallen():
-                    typer.echo(f"error: {node.name} ended; see its last words:", err=True)
-                    typer.echo(node.log_path.read_text(errors="replace")[-2_000:], err=True)
-                    raise typer.Exit(ExitStatus.FAILURE)
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            typer.echo("stopping", err=True)
+    for number in numbers:
+        signal.signal(number, stop)
+
+
+def _watch(cluster: "LocalCluster", *, restarts: bool) -> None:
+    """Until Ctrl-C, or no node is left."""
+    import time
+    from contextlib import suppress
+
+    from tidegate.cluster.supervision import Supervisor
+
+    def say(text: str) -> None:
+        with suppress(OSError):  # the terminal may be gone
+            typer.echo(text, err=True)
+
+    supervisor = Supervisor(cluster.nodes, say, restarts=restarts)
+    try:
+        while not supervisor.is_over:
+            time.sleep(0.2)
+            supervisor.look()
+    except KeyboardInterrupt:
+        say("stopping")
+    else:
+        say("error: no node is left")
+        raise typer.Exit(ExitStatus.FAILURE)
 
 
 @app.command("status")
@@ -100,16 +139,15 @@ def status_command(
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-async def _nodes(address: str, timeout: float, login: Login) -> "dict[str, dict[str, Any]]":
+async def _nodes(address: str, timeout: float, login: "Login") -> "dict[str, dict[str, Any]]":
     """What is retained about the cluster; of an edge, what its head told it."""
     import asyncio
     import json
 
-    from tidegate.client import Client
+    from tidegate.cli.cluster_orders import connected
 
     found: dict[str, dict[str, Any]] = {}
-    username, password = login
-    async with Client(address, username=username, password=password) as client:
+    async with connected(address, login) as client:
         await client.subscribe("$SYS/cluster/+")
         try:
             async with asyncio.timeout(timeout):
@@ -137,7 +175,7 @@ Head = Annotated[str, typer.Option("--head", metavar="ADDRESS", help="The head, 
 def plan_command(
     node: Node,
     head: Head = "127.0.0.1:1883",
-    timeout: float = 15.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 15.0,
     username: Username = None,
     password: Password = None,
     password_file: PasswordFile = None,
@@ -145,9 +183,12 @@ def plan_command(
     """Where the clients of an edge would go if it were drained. Nothing is done."""
     import asyncio
 
+    from tidegate.cli.cluster_orders import order
+
     login = (username, secret(username, password, password_file))
-    found = asyncio.run(_operate(head, "plan", node, f"$SYS/cluster/plan/{node}", timeout, login))
+    found = asyncio.run(order(head, "plan", node, f"$SYS/cluster/plan/{node}", timeout, login))
     _require(found, node)
+    _refuse(found["reason"])
     for target, count in sorted(found["targets"].items()):
         typer.echo(f"{count} clients to {target}")
     if found["stay"]:
@@ -171,17 +212,16 @@ def drain_command(
     """Move every client that can be moved from an edge to others, losing nothing; new ones go elsewhere."""
     import asyncio
 
+    from tidegate.cli.cluster_orders import order
+
     what = "resume" if is_resumed else "drain"
     login = (username, secret(username, password, password_file))
-    found = asyncio.run(_operate(head, what, node, f"$SYS/cluster/drain/{node}", timeout, login))
+    found = asyncio.run(order(head, what, node, f"$SYS/cluster/drain/{node}", timeout, login))
     _require(found, node)
-    if found["state"] == "unknown":
-        found = {}
-        _require(found, node)
-    typer.echo(
-        f"{found['state']}: {found['moved']} moved, {found['failed']} failed, {found.get('stay', 0)} stay"
-    )
-    if found["failed"] or found["state"] == "failed":
+    if found["state"] != "refused":
+        typer.echo(f"{found['state']}: {found['moved']} moved, {found['failed']} failed, {found['stay']} stay")
+    _refuse(found["reason"])
+    if found["failed"]:
         raise typer.Exit(ExitStatus.FAILURE)
 
 
@@ -197,10 +237,12 @@ def balance_command(
     """Stop moving clients between edges, for example while somebody measures, or go on with it."""
     import asyncio
 
+    from tidegate.cli.cluster_orders import order
+
     if state not in ("on", "off"):
         raise typer.BadParameter("say on or off")
     login = (username, secret(username, password, password_file))
-    found = asyncio.run(_operate(head, "balance", state, "$SYS/cluster/balancing", timeout, login))
+    found = asyncio.run(order(head, "balance", state, "$SYS/cluster/balancing", timeout, login))
     _require(found, "balancing")
     typer.echo(f"balancing is {'on' if found['is_on'] else 'off'}, policy {found['policy']}")
 
@@ -214,26 +256,8 @@ def _require(found: "dict[str, Any]", node: str) -> None:
         raise typer.Exit(ExitStatus.FAILURE)
 
 
-async def _operate(
-    head: str, what: str, node: str, answer: str, timeout: float, login: Login
-) -> "dict[str, Any]":
-    """Ask, and wait for an answer that is newer than the question."""
-    import asyncio
-    import json
-
-    from tidegate.client import Client
-
-    found: dict[str, Any] = {}
-    username, password = login
-    async with Client(head, max_redirects=0, client_id="", username=username, password=password) as client:
-        await client.subscribe(answer, retain_handling=2)
-        await client.publish(f"$tide/cluster/{what}", node, qos=1)
-        try:
-            async with asyncio.timeout(timeout):
-                async for message in client.messages:
-                    found = json.loads(message.payload)
-                    if found.get("state") != "running":
-                        break
-        except TimeoutError:
-            pass
-    return found
+def _refuse(reason: str) -> None:
+    """The head says why it did not do it."""
+    if reason:
+        typer.echo(f"error: {reason}", err=True)
+        raise typer.Exit(ExitStatus.FAILURE)

@@ -335,9 +335,18 @@ class Balancer:
 
     # -- an operator ----------------------------------------------------------------------------------------
 
+    def _refusal(self, name: str) -> str:
+        """Why nothing can be asked of an edge; empty if it can."""
+        peer = self._node.named(name)
+        if peer is None or peer.role is not Role.EDGE:
+            edges = sorted(each.name for each in self._node.peers.values() if each.role is Role.EDGE)
+            return f"no such edge: {name}; this head knows {', '.join(edges) or 'none'}"
+        return "" if peer.is_connected else f"{name} is not linked"
+
     async def plan(self, name: str) -> dict[str, Any]:
-        """Where the clients of an edge would go if it were drained; nothing is done."""
-        found = await self.pick(name, None, None)
+        """Where the clients of an edge would go if it were drained, or the reason why not; nothing is done."""
+        reason = self._refusal(name)
+        found = {} if reason else await self.pick(name, None, None)
         edges = [edge for edge in self._edges() if edge.name != name and not edge.is_locked]
         targets: dict[str, int] = {}
         pairs = []
@@ -347,14 +356,12 @@ class Balancer:
             edges = [edge.with_bundle(bundle) if edge.name == target else edge for edge in edges]
             targets[target] = targets.get(target, 0) + 1
             pairs.append((client, target))
-        return {
-            "node": name,
-            "targets": targets,
-            "stay": found.get("stay", 0),
-            "found": len(found.get("clients", ())),
-            "is_answered": bool(found),
-            "pairs": pairs,
-        }
+        if not found:
+            reason = reason or f"{name} did not answer"
+        elif found["clients"] and not edges:
+            reason = "no other edge takes clients"
+        stay = found.get("stay", 0)
+        return {"node": name, "targets": targets, "stay": stay, "pairs": pairs, "reason": reason}
 
     async def show_plan(self, name: str) -> None:
         plan = await self.plan(name)
@@ -363,15 +370,15 @@ class Balancer:
 
     def drain(self, name: str) -> None:
         """Move everybody away who can be moved; new clients are sent elsewhere until `resume`."""
-        fresh = {"node": name, "state": "running", "moved": 0, "failed": 0, "stay": 0}
         known = self.draining.get(name)
-        peer = self._node.named(name)
-        if peer is None or peer.role is not Role.EDGE:
-            self._say_drain(fresh | {"state": "unknown"})
-        elif known is not None and known["state"] == "running":
+        reason = self._refusal(name)
+        if known is not None and known["state"] == "running":
             self._say_drain(known)
+        elif reason:
+            self._say_drain(_progress(name, "refused", reason))
         else:
-            self.draining[name] = fresh
+            self.draining[name] = _progress(name, "running")
+            self._say_drain(self.draining[name])
             self._drains[name] = self._node.core.spawn(self._drain(name))
 
     async def _drain(self, name: str) -> None:
@@ -380,8 +387,7 @@ class Balancer:
         progress |= {"total": len(plan["pairs"]), "stay": plan["stay"], "targets": plan["targets"]}
         self._say_drain(progress)
         await self._hand_over(plan["pairs"], progress)
-        is_done = plan["is_answered"] and len(plan["pairs"]) == plan["found"]  # else nobody could take them
-        progress["state"] = "done" if is_done else "failed"
+        progress |= {"state": "failed" if plan["reason"] else "done", "reason": plan["reason"]}
         self._say_drain(progress)
 
     def resume(self, name: str) -> None:
@@ -389,11 +395,13 @@ class Balancer:
         task = self._drains.pop(name, None)
         if task is not None:
             task.cancel()
-        progress = self.draining.pop(
-            name, {"node": name, "state": "resumed", "moved": 0, "failed": 0, "stay": 0}
-        )
+        progress = self.draining.pop(name, None)
+        if progress is None and (reason := self._refusal(name)):
+            self._say_drain(_progress(name, "refused", reason))
+            return
+        progress = progress or _progress(name, "resumed")
         progress["state"] = "stopped" if progress["state"] == "running" else "resumed"
-        self._say_drain(progress)
+        self._say_drain(progress | {"reason": ""})
 
     def _say_drain(self, progress: dict[str, Any]) -> None:
         self._node.say(f"drain/{progress['node']}", progress | {"at": time()})
@@ -414,6 +422,11 @@ class Balancer:
 
     def _state(self, edge: Edge) -> State:
         return self._thresholds.edge_state(edge)
+
+
+def _progress(name: str, state: str, reason: str = "") -> dict[str, Any]:
+    """Of a drain, before anybody was moved."""
+    return {"node": name, "state": state, "moved": 0, "failed": 0, "stay": 0, "reason": reason}
 
 
 def _tightest(edge: Edge) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import secrets
@@ -11,24 +12,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 from tidegate.errors import TidegateError
 
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 SERVE = (sys.executable, "-m", "tidegate", "serve")
+PR_SET_PDEATHSIG = 1
 
 
 class ClusterError(TidegateError):
-    """A node of a local cluster did not do what it should."""
+    """A node of a local cluster did not start; `status` is what it ended with."""
 
-    def __init__(self, text: str, hint: str = "") -> None:
+    def __init__(self, text: str, hint: str = "", status: int = 1) -> None:
         super().__init__(text)
         self.hint = hint
+        self.status = status
 
 
 @dataclass
@@ -40,37 +43,59 @@ class NodeProcess:
     secret: str
     log_path: Path
     prefix: tuple[str, ...] = ()  # a command to run it by
+    is_bound: bool = False  # it ends when the thread that started it does, on Linux
     addresses: list[str] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
-    _log: IO[bytes] | None = None
+    _log_start: int = 0
 
     def start(self) -> None:
+        """Until it serves; raises ClusterError."""
+        self.launch()
+        deadline = time.monotonic() + START_SECONDS
+        while not self.is_ready():
+            if not self.is_running:
+                text = f"{self.name} did not start: {self.last_words('error') or self.ending}"
+                raise ClusterError(text, self.last_words("hint"), max(self._returned, 1))
+            if time.monotonic() > deadline:
+                self.stop()
+                raise ClusterError(f"{self.name} did not start within {START_SECONDS:g} s")
+            time.sleep(0.02)
+
+    def launch(self) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
         environment["TIDEGATE_CLUSTER__SECRET"] = self.secret  # not on a command line that others can read
-        self._log = self.log_path.open("ab")
-        start = self._log.tell()
-        self._process = subprocess.Popen(
-            [*self.prefix, *SERVE, "--set", f"name={self.name}", *self.arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,  # Ctrl-C reaches the one who watches, who then stops the nodes in order
-        )
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            with self.log_path.open("rb") as log:
-                log.seek(start)
-                text = log.read().decode(errors="replace")
-            found = re.search(r"tidegate ready on ([^(]*)\(", text)
-            if found:
-                self.addresses = [each.strip() for each in found.group(1).split(",")]
-                return
-            if not self.is_running or time.monotonic() > deadline:
-                self.stop()
-                said = text.strip().splitlines() or ["it said nothing"]
-                raise ClusterError(f"{self.name} did not start: {said[0]}", f"see {self.log_path}")
-            time.sleep(0.02)
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)  # old temporary folders are cleared away
+        with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                [*self.prefix, *SERVE, "--set", f"name={self.name}", *self.arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the one who watches, who then stops the nodes in order
+                preexec_fn=_end_with_parent() if self.is_bound else None,
+            )
+
+    def is_ready(self) -> bool:
+        found = re.search(r"tidegate ready on ([^(]*)\(", self._said())
+        if found:
+            self.addresses = [each.strip() for each in found.group(1).split(",")]
+        return found is not None
+
+    def _said(self) -> str:
+        """What it wrote since it was launched."""
+        if not self.log_path.exists():
+            return ""
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def last_words(self, kind: str) -> str:
+        """The line that begins with `error:` or `hint:`; without an error, its last line is one."""
+        lines = self._said().strip().splitlines()
+        found = [line.partition(": ")[2] for line in lines if line.startswith(f"{kind}: ")]
+        return (found or (lines if kind == "error" else []) or [""])[-1]
 
     @property
     def pid(self) -> int:
@@ -81,12 +106,29 @@ class NodeProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def _returned(self) -> int:
+        assert self._process is not None
+        return self._process.wait()
+
+    @property
+    def is_refused(self) -> bool:
+        """It ended because of a setting: it would again."""
+        return self._returned == os.EX_CONFIG
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        if self._returned < 0:
+            return f"was killed by signal {-self._returned}"
+        words = self.last_words("error")
+        return f"ended with status {self._returned}" + (f" ({words})" if words else "")
+
     def kill(self) -> None:
         """As a power cut would."""
         if self._process is not None and self.is_running:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
-        self._close()
 
     def stop(self) -> None:
         if self._process is not None and self.is_running:
@@ -96,12 +138,20 @@ class NodeProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._close()
 
-    def _close(self) -> None:
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """What a new process does so that it is told to end when its parent is gone, even by a kill."""
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def bind() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)  # it went in between
+
+    return bind
 
 
 class LocalCluster:
@@ -109,7 +159,8 @@ class LocalCluster:
 
     Edges are with the first head; others are joined to it and take over.
 
-    With `data`, each node keeps its sessions in a folder of its own there.
+    With `data`, each node keeps its sessions in a folder of its own there. With `is_bound`, nodes end with the
+    thread that started them, however it ends.
     """
 
     def __init__(
@@ -121,6 +172,7 @@ class LocalCluster:
         data: Path | None = None,
         settings: Sequence[str] = (),
         host: str = "127.0.0.1",
+        is_bound: bool = False,
     ) -> None:
         self._count = edges
         self._heads = heads
@@ -128,6 +180,7 @@ class LocalCluster:
         self._data = data
         self._settings = list(settings)
         self._host = host
+        self._is_bound = is_bound
         self._secret = secrets.token_urlsafe(32)
         self._stack = contextlib.ExitStack()
         self.nodes: list[NodeProcess] = []
@@ -177,13 +230,18 @@ class LocalCluster:
             arguments += ["--data", str(self._data / name)]
         for setting in self._settings:
             arguments += ["--set", setting]
-        node = NodeProcess(name, arguments, self._secret, self._logs / f"{name}.log")
+        log_path = self._logs / f"{name}.log"
+        node = NodeProcess(name, arguments, self._secret, log_path, is_bound=self._is_bound)
         self.nodes.append(node)
         node.start()
+        self._keep_ports(node)
 
-    def fallen(self) -> Iterator[NodeProcess]:
-        """Nodes that ended by themselves."""
-        return (node for node in self.nodes if not node.is_running)
+    def _keep_ports(self, node: NodeProcess) -> None:
+        """It has the same ones when it is started again."""
+        ports = [address.rpartition(":")[2] for address in node.addresses]
+        node.arguments[node.arguments.index("--port") + 1] = ports[0]
+        if node in self.nodes[: self._heads]:
+            node.arguments += ["--set", f"cluster.link_port={ports[-1]}"]
 
     def __exit__(self, *exc: object) -> None:
         for node in reversed(self.nodes):  # edges first: they tell their clients, and the head last

@@ -24,6 +24,9 @@ Tidegate runs without any configuration. What you want to change goes into a TOM
 3. `--set limits.max_connections=500`
 4. options such as `--port`
 
+In the environment and for `--set`, a list is written as in the file, `--set 'cluster.budgets=["a=1", "b=2"]'`, or
+with commas: `--set cluster.budgets=a=1,b=2`.
+
 Unknown keys are refused with the nearest known one, and so are values of the wrong type or out of range.
 `tidegate check-config FILE` checks a file without starting anything; `--show` prints every setting in effect.
 Times are in seconds, sizes in bytes. File names in a configuration file are relative to that file.

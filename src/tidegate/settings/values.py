@@ -4,7 +4,9 @@ A value comes typed (TOML, command-line options) or as text (environment, `--set
 annotation decides what is right, and a refusal says which values would have been.
 """
 
+import contextlib
 import math
+import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -96,8 +98,16 @@ def _from_text(text: str, wanted: Any) -> Any:
         except ValueError:
             raise _WrongValueError("not a whole number" if wanted is int else "not a number") from None
     if typing.get_origin(wanted) is tuple:
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        return _list_of(text, wanted)
     return _from_string(text, wanted)
+
+
+def _list_of(text: str, wanted: Any) -> Any:
+    """Written as in a file, `["a", "b"]`, or with commas: `a, b`. An IPv6 address begins with a bracket, too."""
+    if text.startswith("["):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            return _from_typed(tomllib.loads(f"list = {text}")["list"], wanted)
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _from_string(text: str, wanted: Any) -> Any:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.cluster.nodes import Cluster, cluster, member, wait_until
+from tests.integration.cluster.nodes import Cluster, cluster, member, unlink, wait_until
 from tests.integration.cluster.test_handover import PERSISTENT, _known, _session
 from tests.integration.cluster.test_placement import _operate, _said
 from tidegate.broker.hooks import ConnectRequest, Verdict
@@ -15,6 +15,8 @@ from tidegate.cluster.agent import BUDGET_PROPERTY
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.packets import Will
 from tidegate.mqtt.properties import Property
+from tidegate.node import Node
+from tidegate.settings import load_settings
 
 
 class OneUser:
@@ -27,9 +29,12 @@ class OneUser:
 
 
 async def _tidegate(nodes: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return await _command(*arguments, "--head", f"127.0.0.1:{nodes.head.broker.port}")
+
+
+async def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
     command = [sys.executable, "-m", "tidegate", "cluster", *arguments]
-    command += ["--head", f"127.0.0.1:{nodes.head.broker.port}"]
     return await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, timeout=60, check=False, env=environment
     )
@@ -49,6 +54,71 @@ async def test_operators_can_log_in(tmp_path: Path) -> None:
         assert (found.returncode, found.stdout) == (0, "nobody would move\n")
         found = await _tidegate(nodes, "drain", "e0", *login)
         assert (found.returncode, found.stdout) == (0, "done: 0 moved, 0 failed, 0 stay\n")
+
+
+async def test_who_names_no_edge_is_told_so_and_which_ones_there_are() -> None:
+    async with cluster(2) as nodes:
+        for name in ("nowhere", "h"):
+            for what in (["plan", name], ["drain", name], ["drain", name, "--stop"]):
+                found = await _tidegate(nodes, *what)
+                said = f"error: no such edge: {name}; this head knows e0, e1\n"
+                assert (found.returncode, found.stdout, found.stderr) == (1, "", said)
+
+
+async def test_an_edge_that_is_away_is_not_drained() -> None:
+    async with cluster(2) as nodes:
+        await unlink(nodes, nodes.edges[1])
+        for what in ("plan", "drain"):
+            found = await _tidegate(nodes, what, "e1")
+            assert (found.returncode, found.stdout, found.stderr) == (1, "", "error: e1 is not linked\n")
+        assert not member(nodes.head).statistics()["draining"]
+
+
+async def test_a_drain_that_has_nowhere_to_send_clients_gives_the_reason() -> None:
+    async with cluster(1) as nodes:
+        client = await nodes.client(nodes.edges[0], "c", **PERSISTENT)
+        await client.subscribe("t", qos=1)
+        await _known(nodes, "c", "e0")
+        for what, said in (("plan", ""), ("drain", "failed: 0 moved, 0 failed, 0 stay\n")):
+            found = await _tidegate(nodes, what, "e0")
+            assert (found.returncode, found.stdout) == (1, said)
+            assert found.stderr == "error: no other edge takes clients\n"
+        found = await _tidegate(nodes, "drain", "e0", "--stop")
+        assert (found.returncode, found.stderr) == (0, "")
+
+
+async def test_who_asks_an_edge_is_sent_to_its_head() -> None:
+    async with cluster(1) as nodes:
+        edge = nodes.edges[0]
+        await wait_until(lambda: bool(_said(edge, "nodes")))
+        for what in (("plan", "e0"), ("drain", "e0"), ("drain", "e0", "--stop"), ("balance", "off")):
+            found = await _command(*what, "--head", f"127.0.0.1:{edge.broker.port}")
+            assert found.returncode == 1
+            assert found.stderr == (
+                "error: that is an edge: name its head with --head\n"
+                f"hint: its head is 127.0.0.1:{nodes.head.broker.port}\n"
+            )
+
+
+async def test_who_asks_a_node_without_a_head_waits_for_seconds() -> None:
+    async with Node(load_settings(None, (), {}, {"listeners.0.port": 0})) as node:
+        began = asyncio.get_running_loop().time()
+        found = await _command("drain", "e0", "--head", f"127.0.0.1:{node.broker.port}")
+        assert (found.returncode, "no answer about e0" in found.stderr) == (1, True)
+        assert asyncio.get_running_loop().time() - began < 15
+
+
+async def test_who_names_the_link_port_is_told_so() -> None:
+    async with cluster(1) as nodes:
+        address = f"127.0.0.1:{nodes.head.link_port}"
+        for what in (("plan", "e0", "--head", address), ("status", address)):
+            found = await _command(*what)
+            assert found.returncode == 1
+            assert "hint: is that a head's link port?" in found.stderr
+
+
+async def test_an_answer_takes_time() -> None:
+    assert (await _command("plan", "e0", "--timeout", "-1")).returncode == 2
 
 
 async def test_a_session_whose_will_is_due_stays() -> None:
