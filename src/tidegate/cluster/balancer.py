@@ -106,13 +106,17 @@ class Balancer:
             edge = self._views.get(peer.name) or edge_of(peer.name, {})
             edge.is_locked = peer.name in self.overlay.locks or peer.name in self.draining
             for topic, count in self._placed.get(peer.name, {}).items():
-                edge = edge.with_bundle(_newcomer(topic, count))
+                known = edge.bundles.get(topic)
+                if known is not None and known.subscribers:
+                    edge = edge.with_bundle(known.part(count))
+                else:
+                    edge = edge.with_bundle(_newcomer(topic, count))
             found.append(edge)
         return found
 
     def open_edges(self) -> list[Edge]:
-        """Those that new subscribers could go to."""
-        return [edge for edge in self._edges() if not edge.is_locked]
+        """Those that new subscribers could go to, now or when a phase is over."""
+        return [edge for edge in self._edges() if edge.name not in self.draining]
 
     # -- placement ------------------------------------------------------------------------------------------
 
