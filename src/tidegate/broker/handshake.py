@@ -474,6 +474,10 @@ class Handshake(asyncio.Protocol):
         """Whether the client can be sent to another node, and goes there."""
         return self._connect is not None and follows(self._connect.properties)
 
+    @property
+    def _speaks_v5(self) -> bool:
+        return self._connect is not None and self._connect.protocol_level == 5
+
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
         obstacle: SessionElsewhere | ForeignSession | None = None
@@ -485,7 +489,7 @@ class Handshake(asyncio.Protocol):
         self._task = None
         if isinstance(obstacle, ForeignSession):
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
-        elif obstacle is not None and obstacle.address and self._hears_moves:
+        elif obstacle is not None and obstacle.address and self._speaks_v5:
             self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", obstacle.address)
         elif obstacle is not None:
             self._refuse(ReasonCode.SERVER_BUSY, "the session is with a node that does not answer")

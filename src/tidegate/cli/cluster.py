@@ -93,7 +93,9 @@ def status_command(
         for _, node in sorted(nodes.items()):
             typer.echo(json.dumps(node, sort_keys=True))
         return
-    columns = ("name", "role", "address", "linked", "clients", "subscriptions", "queued_messages", "load")
+    columns = (
+        "name", "role", "address", "linked", "drain", "clients", "subscriptions", "queued_messages", "load"
+    )  # fmt: skip
     rows = [list(columns), *([str(node.get(c, "")) for c in columns] for _, node in sorted(nodes.items()))]
     widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
     for row in rows:

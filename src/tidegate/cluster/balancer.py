@@ -399,6 +399,18 @@ class Balancer:
         progress["state"] = "stopped" if progress["state"] == "running" else "resumed"
         self._say_drain(progress)
 
+    def count_stay(self, name: str) -> None:
+        """A client came back to an edge that is being drained, and cannot be sent away."""
+        self.draining[name]["stay"] += 1
+        self._say_drain(self.draining[name])
+
+    def drain_state(self, name: str) -> str:
+        """For those who look at an edge: empty, `draining` or `drained`."""
+        progress = self.draining.get(name)
+        if progress is None:
+            return ""
+        return "drained" if progress["state"] == "done" else "draining"
+
     def _say_drain(self, progress: dict[str, Any]) -> None:
         self._node.say(f"drain/{progress['node']}", progress | {"at": time()})
 

@@ -259,7 +259,8 @@ class ClusterNode:
                 return to or self.handover.fetch(request.client_id, user)
             is_long = self.core.now() - (peer.lost_at or 0.0) > OWNER_TIMEOUT
             return None if is_long else self.handover.refuse(request.client_id)
-        return self.handover.claim(request.client_id, user, follows=follows(request.properties))
+        is_v5 = request.version == 5
+        return self.handover.claim(request.client_id, user, follows=follows(request.properties), is_v5=is_v5)
 
     def on_ended(self, session: Session) -> None:
         if not session.client_id.startswith(("$", ESTATE)):

@@ -123,6 +123,8 @@ class Reporter:
         for peer in node.peers.values():
             if peer.state is not None:
                 self.nodes[peer.name]["linked"] = peer.is_connected
+                if node.balancer is not None:
+                    self.nodes[peer.name]["drain"] = node.balancer.drain_state(peer.name)
         for name, value in self.nodes.items():
             self.say(name, value)
         for peer in node.peers.values():
