@@ -187,9 +187,7 @@ class EdgeMoves(Moves):
             claim.set_exception(error)
             claim.exception()  # whoever waited for it may be gone
 
-    def claim(
-        self, client: str, user: str | None, *, follows: bool, is_v5: bool
-    ) -> Awaitable[None] | None:
+    def claim(self, client: str, user: str | None, *, follows: bool, is_v5: bool) -> Awaitable[None] | None:
         """Wait until the session of a client is here, if there is one; None if nobody can be asked for long.
 
         `follows`: the client goes to where its session is, if it is told; `is_v5`: it can be told.

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC
@@ -63,6 +64,7 @@ class Links:
         self._dialled = Listener(name="link", is_link=True)
         self.meter = LinkMeter()
         self._lost: dict[str, asyncio.Event] = {}  # of links that this node dialled
+        self.own_host = ""  # by which other nodes reach this one, as their connections show
         self.away_since = 0.0  # when this node was last seen without a link that it dials
 
     def start(self) -> list[asyncio.Task[None]]:
@@ -116,6 +118,14 @@ class Links:
                     if session.conn is conn:
                         session.write(PINGREQ)
             log.warning("link lost", extra={"head": str(endpoint)})
+
+    def note_host(self, peer: Peer) -> None:
+        """A link is open; an address that only this machine knows counts while there is no other."""
+        conn = peer.session.conn
+        name = None if conn is None else conn.transport.get_extra_info("sockname")
+        host = name[0].removeprefix("::ffff:") if name else ""
+        if host and (not self.own_host or not ip_address(host).is_loopback):
+            self.own_host = host
 
     def _own_session(self, label: str) -> Session:
         """What this node owes the one it dials: kept while the link is away."""

@@ -190,6 +190,7 @@ class ClusterNode:
         peer.unanswered = 0
         peer.lost_at = None
         self.links.meter.on_link(peer)
+        self.links.note_host(peer)
         peer.is_greeted = False
         self.send(peer, wire.HELLO, self._hello())
         if self.copier is not None:

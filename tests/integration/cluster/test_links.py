@@ -33,6 +33,17 @@ async def _nothing_more(client: Client, nodes: Cluster) -> None:
     assert topic == "marker/" + client.client_id
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+async def test_a_node_says_an_address_that_others_can_reach(host: str) -> None:
+    async with cluster(1, listeners__0__host=host) as nodes:
+        peer = member(nodes.head).named("e0")
+        assert peer is not None
+        await wait_until(lambda: bool(peer.address))
+        assert peer.address == f"mqtt://127.0.0.1:{nodes.edges[0].broker.port}"
+        nodes_seen = member(nodes.head).reporter.nodes
+        await wait_until(lambda: nodes_seen.get("h", {}).get("address", "").startswith("mqtt://127.0.0.1:"))
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_a_message_reaches_subscribers_on_every_node_once(qos: int) -> None:
     async with cluster(2) as nodes:
