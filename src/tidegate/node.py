@@ -100,7 +100,7 @@ class Node:
                     port=cluster.link_port,
                     allow_anonymous=False,
                     is_link=True,
-                    authenticator=LinkAuthenticator(cluster.secret, self.cluster.links.is_second),
+                    authenticator=LinkAuthenticator(cluster.secret, self.cluster.links.objection),
                 )
             )
         return Broker(

@@ -317,7 +317,7 @@ class Handshake(asyncio.Protocol):
         if verdict.reason_code == ReasonCode.SUCCESS:
             self._accept(verdict)
         else:
-            self._refuse(verdict.reason_code, verdict.reason)
+            self._refuse(verdict.reason_code, verdict.reason, is_expected=verdict.is_expected)
 
     def _on_auth(self, packet: Auth) -> None:
         assert self._connect is not None
@@ -358,11 +358,14 @@ class Handshake(asyncio.Protocol):
 
     # -- the answer -----------------------------------------------------------------------------------------
 
-    def _refuse(self, code: ReasonCode, text: str = "", reference: str = "") -> None:
+    def _refuse(
+        self, code: ReasonCode, text: str = "", reference: str = "", *, is_expected: bool = False
+    ) -> None:
         self.core.counters.connects_refused += 1
         connect = self._connect
         version = connect.protocol_level if connect is not None else 0
-        self.core.log_refusal(self.peer, code, text)
+        if not is_expected:
+            self.core.log_refusal(self.peer, code, text)
         if not version:
             self.abort()
             return

@@ -51,6 +51,7 @@ class Verdict:
     user: str | None = None
     reason: str = ""
     data: bytes | None = None  # Authentication Data of the last step of an exchange
+    is_expected: bool = False  # a refusal that is no news: it is not logged
     expires: float | None = None  # when the proof runs out (wall clock), as a token or certificate does
 
 

@@ -78,7 +78,7 @@ class ClusterNode:
         self.shadows = None if is_head else Shadows(self)
         self.agent: EdgeAgent | None = None
         self.uplink: Uplink | None = None
-        self._boot = token_hex(8)
+        self.boot = token_hex(8)
         self.started = 0.0
         self._newcomers: set[str] = set()  # edges that this head did not know
 
@@ -210,11 +210,13 @@ class ClusterNode:
             self.reporter.say_nodes()
 
     def _hello(self) -> dict[str, Any]:
+        settings = self.settings
         return {
             "name": self.name,
             "role": self.role.value,
             "address": self.address(),
-            "boot": self._boot,
+            "boot": self.boot,
+            "replication": settings.replication.value,
             "started": self.started,
         }
 
@@ -392,12 +394,19 @@ class ClusterNode:
 
     def _on_hello(self, peer: Peer, value: dict[str, Any]) -> None:
         peer.address = str(value.get("address", ""))
+        peer.boot = str(value.get("boot", ""))
+        own, other = self.settings.replication.value, value.get("replication")
+        if self.role is Role.HEAD and other not in (own, None):
+            log.warning(
+                "nodes differ in cluster.replication: not all sessions are copied",
+                extra={"node": peer.name, "there": other, "here": own},
+            )
         if peer.role is Role.HEAD:
             peer.name = str(value.get("name", peer.name))
             peer.started = float(value.get("started", 0.0))
             self._greeted(peer)
         elif self.takeover is not None:
-            self.takeover.on_boot(peer, str(value.get("boot", "")))
+            self.takeover.on_boot(peer, peer.boot)
 
     def _greeted(self, peer: Peer) -> None:
         """Heads tell each other all when they know that this is their only link."""

@@ -1,5 +1,6 @@
 """Heads that are joined: one link between two, and the same retained messages on both."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.integration.cluster.nodes import member, settings, wait_until
 from tests.integration.cluster.test_failover import _numbers
 from tidegate.client import Client
+from tidegate.cluster import dialer
 from tidegate.node import Node
 from tidegate.testing.ports import free_port
 
@@ -41,6 +43,18 @@ async def joined(nodes: list[Node]) -> AsyncIterator[AsyncExitStack]:
         await wait_until(lambda: _is_joined(nodes))
         await wait_until(lambda: all(member(node).is_linked for node in nodes))
         yield stack
+
+
+async def test_heads_that_name_each_other_do_not_complain(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialer, "LONGEST", 0.2)
+    nodes = _heads()
+    async with joined(nodes):
+        before = nodes[0].broker.core.counters.connects_refused
+        caplog.clear()
+        await wait_until(lambda: nodes[0].broker.core.counters.connects_refused > before + 2)
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def _client(stack: AsyncExitStack, node: Node, name: str) -> Client:
