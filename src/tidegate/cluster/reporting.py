@@ -7,8 +7,9 @@ import itertools
 import json
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.broker.handing_on import ESTATE
 from tidegate.broker.message import Message
 from tidegate.cluster import wire
 from tidegate.cluster.agent import SAMPLED, EdgeAgent, plain
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tidegate.cluster.membership import ClusterNode
 
 log = logging.getLogger("tidegate.cluster")
+
+NODES_OWN: Final = ("$", ESTATE)  # names of sessions that are no client's begin so
 
 
 class Reporter:
@@ -35,14 +38,15 @@ class Reporter:
         node = self._node
         core = node.core
         clients = sum(not conn.listener.is_link for conn in core.connections)
+        own = [session for name, session in core.sessions.items() if name.startswith(NODES_OWN)]
         return {
             "name": node.name,
             "role": node.role.value,
             "address": node.address(),
             "pid": os.getpid(),
             "clients": clients,
-            "sessions": len(core.sessions),
-            "subscriptions": core.index.count,
+            "sessions": len(core.sessions) - len(own),
+            "subscriptions": max(0, core.index.count - sum(len(session.subscriptions) for session in own)),
             "queued_messages": core.counters.queued_messages,
             "published": core.counters.publish_received,
             "sent": core.counters.publish_sent,

@@ -66,6 +66,22 @@ async def test_an_edge_that_copies_nothing_in_a_cluster_that_does_is_named(
         assert found.__dict__["node"] == "other"
 
 
+async def test_nodes_count_what_is_their_clients(tmp_path: Path) -> None:
+    async with cluster(2, tmp_path, cluster__replication="standby") as nodes:
+        members = [member(node) for node in (nodes.head, *nodes.edges)]
+
+        def counts() -> list[tuple[int, int, int]]:
+            states = [each.reporter.state() for each in members]
+            return [(each["clients"], each["sessions"], each["subscriptions"]) for each in states]
+
+        assert counts() == [(0, 0, 0)] * 3
+        client = await nodes.client(nodes.edges[0], "c", session_expiry_interval=60)
+        await client.subscribe("a/#", qos=1)
+        await wait_until(lambda: bool(members[2].statistics()["shadows"]))
+        await nodes.settled()
+        assert counts() == [(0, 0, 0), (1, 1, 1), (0, 0, 0)]
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
 async def test_a_node_says_an_address_that_others_can_reach(host: str) -> None:
     async with cluster(1, listeners__0__host=host) as nodes:
