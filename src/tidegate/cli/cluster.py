@@ -79,7 +79,7 @@ def status_command(
     password: Password = None,
     password_file: PasswordFile = None,
 ) -> None:
-    """How every node of a cluster is, as its head sees it."""
+    """How every node of a cluster is, as its head sees it; `head` is the one that an edge is linked with."""
     import asyncio
     import json
 
@@ -98,7 +98,7 @@ def status_command(
 
 
 STATUS_COLUMNS = (
-    "name", "role", "address", "linked", "drain", "clients", "subscriptions", "queued_messages", "load"
+    "name", "role", "address", "head", "linked", "drain", "clients", "subscriptions", "queued_messages", "load"
 )  # fmt: skip
 LATEST_COLUMNS = ("clients", "subscriptions", "queued_messages", "load")
 """What nobody knows of a node whose link is away."""

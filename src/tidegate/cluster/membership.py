@@ -440,7 +440,7 @@ class ClusterNode:
             self.agent.count_for_a_while()
 
     def _on_nodes(self, peer: Peer, value: dict[str, Any]) -> None:
-        self.reporter.on_nodes(value)
+        self.reporter.on_nodes(peer, value)
 
     # -- sessions, as they come and go ----------------------------------------------------------------------
 
