@@ -134,6 +134,9 @@ class ForeignSession(TidegateError):
 class Cluster(Protocol):
     """What a node that is part of a cluster does otherwise; asked on routes that are made, never per message."""
 
+    takes_orders: bool
+    """Whether operators speak to this node, below `OPERATOR_TOPIC`."""
+
     def restored(self) -> None:
         """What was in the store is there; nobody is connected yet."""
         ...

@@ -26,7 +26,7 @@ from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import Session
 from tidegate.cluster import transfer, wire
 from tidegate.cluster.admission import Admission
-from tidegate.cluster.agent import MBIT, EdgeAgent, asked_budget
+from tidegate.cluster.agent import BUDGET_PROPERTY, MBIT, EdgeAgent, asked_budget, is_budget_nonsense
 from tidegate.cluster.announcing import Announcer
 from tidegate.cluster.balancer import Balancer
 from tidegate.cluster.failover import Failover
@@ -70,7 +70,7 @@ class ClusterNode:
         self.admission = Admission(self)
         self.handover = Handover(self)
         self._retained = RetainedCopies(self)
-        is_head = self.role is Role.HEAD
+        is_head = self.takes_orders = self.role is Role.HEAD
         self.balancer = Balancer(self) if is_head else None
         self.takeover = Takeover(self) if is_head else None
         self.failover = Failover(self) if is_head else None
@@ -80,6 +80,7 @@ class ClusterNode:
         self.uplink: Uplink | None = None
         self.boot = token_hex(8)
         self.started = 0.0
+        self._has_named_budget = False  # that made no sense
         self._newcomers: set[str] = set()  # edges that this head did not know
 
     # -- life -----------------------------------------------------------------------------------------------
@@ -271,6 +272,12 @@ class ClusterNode:
             self._tell_heads("gone", session.client_id)
 
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
+        if not self._has_named_budget and is_budget_nonsense(packet):
+            self._has_named_budget = True
+            log.info(
+                "a budget makes no sense and is ignored; others will not be named",
+                extra={"client": conn.session.client_id, "hint": f"{BUDGET_PROPERTY} is in seconds, over 0"},
+            )
         if self.agent is not None:
             self._note_budget(self.agent, packet)
         return self.balancer is not None and self.balancer.sends_on(conn, packet)
