@@ -58,7 +58,10 @@ class Admission:
     def _promise(self, topic_filter: str, budget: float) -> None:
         """Until the head has counted them, those that were let in take room as well."""
         bits = asked_bits(topic_filter, self.rates)
-        self.rooms = [(each, room - bits if each >= budget else room) for each, room in self.rooms]
+        if bits:
+            before = [(each, room) for each, room in self.rooms if each < budget]
+            after = [(each, room - bits) for each, room in self.rooms if each > budget]
+            self.rooms = [*before, (budget, room_within(self.rooms, budget) - bits), *after]
 
     def has_room(self, topic_filter: str, packet: Subscribe) -> bool:
         if not self._is_on or topic_filter.startswith("$"):

@@ -128,3 +128,15 @@ async def test_what_a_newcomer_asks_for_itself_counts_also_at_an_edge() -> None:
             assert not await _refused(await nodes.client(nodes.edges[n], f"other{n}"), "quiet")
         is_over.set()
         await publishing
+
+
+async def test_those_that_come_at_once_count_before_the_head_has_counted_them() -> None:
+    async with cluster(1, cluster__interval=60.0) as nodes:
+        clients = [await nodes.client(nodes.edges[0], f"c{n}") for n in range(3)]
+        await wait_until(lambda: bool(member(nodes.edges[0]).reporter.nodes))  # the head has spoken
+        admission = member(nodes.edges[0]).admission
+        admission.rates, admission.rooms = {"t": 4e5}, [(0.0, 1e6)]
+        for client in clients[:2]:
+            await client.subscribe("t")
+        assert await _refused(clients[2], "t")
+        assert not await _refused(clients[2], "other")
