@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.node")
 
+WILDCARDS = ("0.0.0.0", "::")
 FALLBACK_PORTS = 50  # how many ports after the usual one are tried
 # Young objects are messages and die soon; walking every session to find cycles among them is wasted.
 GC_THRESHOLDS = (20_000, 50, 100)
@@ -99,7 +100,7 @@ class Node:
                     port=cluster.link_port,
                     allow_anonymous=False,
                     is_link=True,
-                    authenticator=LinkAuthenticator(cluster.secret, self.cluster.links.is_second),
+                    authenticator=LinkAuthenticator(cluster.secret, self.cluster.links.objection),
                 )
             )
         return Broker(
@@ -116,8 +117,14 @@ class Node:
         )
 
     def _address(self) -> str:
-        """Where clients reach this node: as set, or the first listener."""
-        return self.settings.cluster.address or str(self.broker.endpoints[0])
+        """Where clients reach this node: as set, or the first listener.
+
+        One that listens on every address is reached by that which the node's links have.
+        """
+        endpoint = self.broker.endpoints[0]
+        if endpoint.host in WILDCARDS and self.cluster is not None:
+            endpoint = replace(endpoint, host=self.cluster.links.own_host or endpoint.host)
+        return self.settings.cluster.address or str(endpoint)
 
     @property
     def link_port(self) -> int:

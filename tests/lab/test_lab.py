@@ -136,6 +136,8 @@ def test_the_command_lists_runs_and_reports(tmp_path: Path) -> None:
     done = command("run", "e1.3", "--quick", "--seeds", "1", "--only", "sim", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / line).exists() for line in done.stdout.splitlines())
+    last = done.stderr.splitlines()[-1]
+    assert "(paper: " in last and any(mark in last for mark in render.MARKS.values())
     again = command("report", "--out", "build/lab", cwd=tmp_path)
     assert again.stdout.splitlines() == done.stdout.splitlines()[1:]
 

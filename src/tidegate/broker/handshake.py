@@ -317,7 +317,7 @@ class Handshake(asyncio.Protocol):
         if verdict.reason_code == ReasonCode.SUCCESS:
             self._accept(verdict)
         else:
-            self._refuse(verdict.reason_code, verdict.reason)
+            self._refuse(verdict.reason_code, verdict.reason, is_expected=verdict.is_expected)
 
     def _on_auth(self, packet: Auth) -> None:
         assert self._connect is not None
@@ -358,11 +358,14 @@ class Handshake(asyncio.Protocol):
 
     # -- the answer -----------------------------------------------------------------------------------------
 
-    def _refuse(self, code: ReasonCode, text: str = "", reference: str = "") -> None:
+    def _refuse(
+        self, code: ReasonCode, text: str = "", reference: str = "", *, is_expected: bool = False
+    ) -> None:
         self.core.counters.connects_refused += 1
         connect = self._connect
         version = connect.protocol_level if connect is not None else 0
-        self.core.log_refusal(self.peer, code, text)
+        if not is_expected:
+            self.core.log_refusal(self.peer, code, text)
         if not version:
             self.abort()
             return
@@ -474,6 +477,10 @@ class Handshake(asyncio.Protocol):
         """Whether the client can be sent to another node, and goes there."""
         return self._connect is not None and follows(self._connect.properties)
 
+    @property
+    def _speaks_v5(self) -> bool:
+        return self._connect is not None and self._connect.protocol_level == 5
+
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
         obstacle: SessionElsewhere | ForeignSession | None = None
@@ -485,7 +492,7 @@ class Handshake(asyncio.Protocol):
         self._task = None
         if isinstance(obstacle, ForeignSession):
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
-        elif obstacle is not None and obstacle.address and self._hears_moves:
+        elif obstacle is not None and obstacle.address and self._speaks_v5:
             self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", obstacle.address)
         elif obstacle is not None:
             self._refuse(ReasonCode.SERVER_BUSY, "the session is with a node that does not answer")

@@ -51,6 +51,7 @@ class Verdict:
     user: str | None = None
     reason: str = ""
     data: bytes | None = None  # Authentication Data of the last step of an exchange
+    is_expected: bool = False  # a refusal that is no news: it is not logged
     expires: float | None = None  # when the proof runs out (wall clock), as a token or certificate does
 
 
@@ -132,6 +133,9 @@ class ForeignSession(TidegateError):
 
 class Cluster(Protocol):
     """What a node that is part of a cluster does otherwise; asked on routes that are made, never per message."""
+
+    takes_orders: bool
+    """Whether operators speak to this node, below `OPERATOR_TOPIC`."""
 
     def restored(self) -> None:
         """What was in the store is there; nobody is connected yet."""

@@ -316,8 +316,10 @@ def resolve(conn: Connection, topic: bytes) -> Route:
 
 
 def _for_operators(conn: Connection, topic: bytes) -> Route:
-    """Without rights that say otherwise, who is on this machine may operate the cluster."""
-    authorise = conn.core.authorise
+    """Without rights that say otherwise, who is on this machine may operate the cluster, at a head."""
+    cluster, authorise = conn.core.cluster, conn.core.authorise
+    if cluster is None or not cluster.takes_orders:
+        return DENIED
     is_allowed = not conn.address if authorise is None else authorise.may_publish(conn, topic.decode())
     return BETWEEN_NODES if is_allowed else DENIED
 

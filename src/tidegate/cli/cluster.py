@@ -118,7 +118,7 @@ def status_command(
     password: Password = None,
     password_file: PasswordFile = None,
 ) -> None:
-    """How every node of a cluster is, as its head sees it."""
+    """How every node of a cluster is, as its head sees it; `head` is the one that an edge is linked with."""
     import asyncio
     import json
 
@@ -132,11 +132,30 @@ def status_command(
         for _, node in sorted(nodes.items()):
             typer.echo(json.dumps(node, sort_keys=True))
         return
-    columns = ("name", "role", "address", "linked", "clients", "subscriptions", "queued_messages", "load")
-    rows = [list(columns), *([str(node.get(c, "")) for c in columns] for _, node in sorted(nodes.items()))]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(columns))]
-    for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in status_lines(nodes):
+        typer.echo(line)
+
+
+STATUS_COLUMNS = (
+    "name", "role", "address", "head", "linked", "drain", "clients", "subscriptions", "queued_messages", "load"
+)  # fmt: skip
+LATEST_COLUMNS = ("clients", "subscriptions", "queued_messages", "load")
+"""What nobody knows of a node whose link is away."""
+
+
+def status_lines(nodes: "dict[str, dict[str, Any]]") -> list[str]:
+    """A table, one line a node."""
+
+    def cell(node: "dict[str, Any]", column: str) -> str:
+        is_known = column not in LATEST_COLUMNS or node.get("linked", True)
+        return str(node.get(column, "")) if is_known else "–"
+
+    rows = [list(STATUS_COLUMNS)]
+    rows += [[cell(node, column) for column in STATUS_COLUMNS] for _, node in sorted(nodes.items())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 async def _nodes(address: str, timeout: float, login: "Login") -> "dict[str, dict[str, Any]]":

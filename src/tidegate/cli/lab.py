@@ -60,7 +60,7 @@ def run_command(
     from tidegate.lab.events import EventFile
     from tidegate.lab.experiment import Context, Part
     from tidegate.lab.registry import find
-    from tidegate.lab.run import run, write_pages
+    from tidegate.lab.run import run, verdicts, write_pages
 
     try:
         chosen = find(name)
@@ -71,6 +71,7 @@ def run_command(
     folder = out or (QUICK_RESULTS if quick else RESULTS)
     # A service manager's way to say Ctrl-C: unwind, so that brokers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    ran: list[str] = []
     with ExitStack() as stack:
         bar = _Bar(stack.enter_context(_progress()))
         record = stack.enter_context(EventFile(events)).write if events is not None else None
@@ -80,9 +81,14 @@ def run_command(
                 typer.echo(f"{experiment.name} has no part {part.value}: left out", err=True)
                 continue
             typer.echo(str(run(paper, experiment, context, folder)))
-        for paper in {paper.name: paper for paper, _ in chosen}.values():
+            ran.append(experiment.name)
+        papers = {paper.name: paper for paper, _ in chosen}.values()
+        for paper in papers:
             for path in write_pages(paper, folder):
                 typer.echo(str(path))
+    for paper in papers:
+        for line in verdicts(paper, ran, folder):
+            typer.echo(line, err=True)
 
 
 @app.command("report")

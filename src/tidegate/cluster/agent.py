@@ -271,6 +271,12 @@ def asked_budget(packet: Subscribe) -> float | None:
     return None
 
 
+def is_budget_nonsense(packet: Subscribe) -> bool:
+    """Whether a subscriber says something about its budget, and no number of seconds over 0."""
+    names = (name for name, _ in packet.properties.get(Property.USER_PROPERTY, ()))
+    return BUDGET_PROPERTY in names and asked_budget(packet) is None
+
+
 def plain(view: Edge) -> dict[str, Any]:
     """A view for the wire."""
     return {

@@ -106,13 +106,17 @@ class Balancer:
             edge = self._views.get(peer.name) or edge_of(peer.name, {})
             edge.is_locked = peer.name in self.overlay.locks or peer.name in self.draining
             for topic, count in self._placed.get(peer.name, {}).items():
-                edge = edge.with_bundle(_newcomer(topic, count))
+                known = edge.bundles.get(topic)
+                if known is not None and known.subscribers:
+                    edge = edge.with_bundle(known.part(count))
+                else:
+                    edge = edge.with_bundle(_newcomer(topic, count))
             found.append(edge)
         return found
 
     def open_edges(self) -> list[Edge]:
-        """Those that new subscribers could go to."""
-        return [edge for edge in self._edges() if not edge.is_locked]
+        """Those that new subscribers could go to, now or when a phase is over."""
+        return [edge for edge in self._edges() if edge.name not in self.draining]
 
     # -- placement ------------------------------------------------------------------------------------------
 
@@ -402,6 +406,18 @@ class Balancer:
         progress = progress or _progress(name, "resumed")
         progress["state"] = "stopped" if progress["state"] == "running" else "resumed"
         self._say_drain(progress | {"reason": ""})
+
+    def count_stay(self, name: str) -> None:
+        """A client came back to an edge that is being drained, and cannot be sent away."""
+        self.draining[name]["stay"] += 1
+        self._say_drain(self.draining[name])
+
+    def drain_state(self, name: str) -> str:
+        """For those who look at an edge: empty, `draining` or `drained`."""
+        progress = self.draining.get(name)
+        if progress is None:
+            return ""
+        return "drained" if progress["state"] == "done" else "draining"
 
     def _say_drain(self, progress: dict[str, Any]) -> None:
         self._node.say(f"drain/{progress['node']}", progress | {"at": time()})

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tidegate.broker.link_connection import LinkConnection
 from tidegate.broker.listener import Listener, link_packet
 from tidegate.broker.session import NEVER, RELEASED, Session
-from tidegate.cluster.wire import LINK_USER
+from tidegate.cluster.wire import BOOT_PROPERTY, LINK_USER
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet
@@ -77,7 +77,13 @@ class _Opening(asyncio.Protocol):
 
 
 async def open_link(
-    core: Core, endpoint: Endpoint, listener: Listener, session: Session, own_id: str, secret: str
+    core: Core,
+    endpoint: Endpoint,
+    listener: Listener,
+    session: Session,
+    own_id: str,
+    secret: str,
+    boot: str,
 ) -> tuple[LinkConnection, bool]:
     """Connect and attach `session` to it; gives the connection, and whether the other node remembered us.
 
@@ -95,6 +101,7 @@ async def open_link(
                 Property.SESSION_EXPIRY_INTERVAL: NEVER,
                 Property.RECEIVE_MAXIMUM: core.limits.receive_maximum,
                 Property.MAXIMUM_PACKET_SIZE: link_packet(core.limits),
+                Property.USER_PROPERTY: [(BOOT_PROPERTY, boot)],
             },
             protocol_level=5,
         )

@@ -187,10 +187,10 @@ class EdgeMoves(Moves):
             claim.set_exception(error)
             claim.exception()  # whoever waited for it may be gone
 
-    def claim(self, client: str, user: str | None, *, follows: bool) -> Awaitable[None] | None:
+    def claim(self, client: str, user: str | None, *, follows: bool, is_v5: bool) -> Awaitable[None] | None:
         """Wait until the session of a client is here, if there is one; None if nobody can be asked for long.
 
-        `follows`: the client can be sent to where its session is.
+        `follows`: the client goes to where its session is, if it is told; `is_v5`: it can be told.
         """
         node = self._node
         if client in self._parked:
@@ -204,7 +204,7 @@ class EdgeMoves(Moves):
                 is_long = node.core.now() - node.links.away_since > LINK_GRACE
                 return None if is_long else self.refuse(client)
             known = self._claims[client] = node.core.loop.create_future()
-            node.send(peer, "claim", {"client": client, "user": user, "follows": follows})
+            node.send(peer, "claim", {"client": client, "user": user, "follows": follows, "is_v5": is_v5})
         return self._wait(client, known)
 
     async def _wait(self, client: str, claim: asyncio.Future[None]) -> None:

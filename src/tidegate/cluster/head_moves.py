@@ -481,8 +481,28 @@ class HeadMoves(Moves):
             self._node.send(peer, "nothing", {"client": client})
             return
         asker = {"user": value["user"], "follows": bool(value.get("follows"))}
-        if not self._sends_to_owner(client, peer, asker):
-            self.move(client, peer.name, asker)
+        balancer = self._node.balancer
+        if balancer is not None and peer.name in balancer.draining:
+            if self._keeps_away(client, peer, is_v5=bool(value.get("is_v5"))):
+                return
+            balancer.count_stay(peer.name)
+        elif self._sends_to_owner(client, peer, asker):
+            return
+        self.move(client, peer.name, asker)
+
+    def _keeps_away(self, client: str, peer: Peer, *, is_v5: bool) -> bool:
+        """Whether a client that comes back to an edge that is being drained is told again where its session is."""
+        owner = self._peer(self.owners.get(client, ""))
+        if not is_v5 or owner is None or not self._is_open(owner):
+            return False
+        self._node.send(peer, "elsewhere", {"client": client, "address": owner.address})
+        return True
+
+    def _is_open(self, owner: Peer) -> bool:
+        """Whether clients can be sent to an edge."""
+        balancer = self._node.balancer
+        is_draining = balancer is not None and owner.name in balancer.draining
+        return owner.is_connected and bool(owner.address) and not is_draining
 
     def _sends_to_owner(self, client: str, peer: Peer, asker: dict[str, Any]) -> bool:
         """Whether a client is told to go where its session is: cheaper than to move all that waits in it.
@@ -490,14 +510,7 @@ class HeadMoves(Moves):
         One that comes back soon cannot get there, and is given its session where it is.
         """
         owner = self._peer(self.owners.get(client, ""))
-        balancer = self._node.balancer
-        if (
-            not asker.get("follows")
-            or owner is None
-            or not owner.is_connected
-            or not owner.address
-            or (balancer is not None and owner.name in balancer.draining)
-        ):
+        if not asker.get("follows") or owner is None or not self._is_open(owner):
             return False
         now, key = self._node.core.now(), (client, asker["user"])
         before, since = self._sent_to_owner.get(key, ("", -inf))

@@ -6,9 +6,10 @@ import asyncio
 import itertools
 import logging
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC
+from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC, ConnectRequest
 from tidegate.broker.index import Subscription
 from tidegate.broker.listener import Listener
 from tidegate.broker.reasons import CloseReason
@@ -31,6 +32,7 @@ log = logging.getLogger("tidegate.cluster")
 PINGREQ = b"\xc0\x00"
 HEAD_LABEL = "head"  # an edge's name for whichever head it is linked with
 OF_ONE_LINK = tuple(LINK_TOPIC + kind.encode() for kind in (wire.HELLO, wire.FILTERS))
+ALIVE_SECONDS = KEEP_ALIVE / 2  # a node that was heard of so lately is there; it says something twice as often
 REDIAL_SECONDS = 30.0  # so long a head that lost its link to another opens it again, and the other does not
 
 
@@ -47,6 +49,7 @@ class Peer:
     lost_at: float | None = None  # since when its link is away
     is_dialled: bool = False  # by this node
     is_greeted: bool = False  # it has said its name
+    boot: str = ""  # which start of it this is
     started: float = 0.0  # when it did, by its clock
 
     @property
@@ -62,7 +65,9 @@ class Links:
         self.peers: dict[str, Peer] = {}
         self._dialled = Listener(name="link", is_link=True)
         self.meter = LinkMeter()
+        self._doubles: dict[str, str] = {}  # by name: the start of a second node of that name
         self._lost: dict[str, asyncio.Event] = {}  # of links that this node dialled
+        self.own_host = ""  # by which other nodes reach this one, as their connections show
         self.away_since = 0.0  # when this node was last seen without a link that it dials
 
     def start(self) -> list[asyncio.Task[None]]:
@@ -90,12 +95,13 @@ class Links:
             session = self._own_session(label)
             try:
                 conn, is_present = await open_link(
-                    core, endpoint, self._dialled, session, own_id, node.settings.secret
+                    core, endpoint, self._dialled, session, own_id, node.settings.secret, node.boot
                 )
             except (NetError, LinkRefused, TimeoutError) as error:
                 if str(error) != complaint:
                     complaint = str(error)
-                    log.warning("link not open", extra={"head": str(endpoint), "error": complaint})
+                    level = logging.DEBUG if complaint == wire.OTHER_WAY else logging.WARNING
+                    log.log(level, "link not open", extra={"head": str(endpoint), "error": complaint})
                 await asyncio.sleep(backoff.next())
                 continue
             if core.sessions.get(session.client_id) is not session:
@@ -116,6 +122,14 @@ class Links:
                     if session.conn is conn:
                         session.write(PINGREQ)
             log.warning("link lost", extra={"head": str(endpoint)})
+
+    def note_host(self, peer: Peer) -> None:
+        """A link is open; an address that only this machine knows counts while there is no other."""
+        conn = peer.session.conn
+        name = None if conn is None else conn.transport.get_extra_info("sockname")
+        host = name[0].removeprefix("::ffff:") if name else ""
+        if host and (not self.own_host or not ip_address(host).is_loopback):
+            self.own_host = host
 
     def _own_session(self, label: str) -> Session:
         """What this node owes the one it dials: kept while the link is away."""
@@ -142,7 +156,26 @@ class Links:
             known = self.peers[session.client_id] = Peer(name=name, role=role, session=session)
         return known
 
-    def is_second(self, client_id: str) -> bool:
+    def objection(self, request: ConnectRequest) -> str:
+        """Why a node that knows the secret may not link now; empty if it may."""
+        if self._is_second(request.client_id):
+            return wire.OTHER_WAY
+        peer = self.peers.get(request.client_id)
+        conn = None if peer is None else peer.session.conn
+        boot = wire.boot_of(request.properties)
+        if peer is None or conn is None or not boot or peer.boot in ("", boot):
+            return ""
+        if self._node.core.now() - conn.last_seen > ALIVE_SECONDS:
+            return ""  # it was started anew, and its old connection has not ended
+        if self._doubles.get(peer.name) != boot:
+            self._doubles[peer.name] = boot
+            log.error(
+                "two nodes have the same name: the second is refused",
+                extra={"node": peer.name, "peers": [conn.peer, request.peer], "hint": "set another name"},
+            )
+        return f"another node is called {peer.name}"
+
+    def _is_second(self, client_id: str) -> bool:
         """Whether a head dials us that we dial as well: of two such links that of the smaller name is the one."""
         role, name = wire.parse_client_id(client_id)
         if role is not Role.HEAD or self._node.role is not Role.HEAD or name < self._node.name:

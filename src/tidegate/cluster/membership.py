@@ -26,7 +26,7 @@ from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import Session
 from tidegate.cluster import transfer, wire
 from tidegate.cluster.admission import Admission
-from tidegate.cluster.agent import MBIT, EdgeAgent, asked_budget
+from tidegate.cluster.agent import BUDGET_PROPERTY, MBIT, EdgeAgent, asked_budget, is_budget_nonsense
 from tidegate.cluster.announcing import Announcer
 from tidegate.cluster.balancer import Balancer
 from tidegate.cluster.failover import Failover
@@ -70,7 +70,7 @@ class ClusterNode:
         self.admission = Admission(self)
         self.handover = Handover(self)
         self._retained = RetainedCopies(self)
-        is_head = self.role is Role.HEAD
+        is_head = self.takes_orders = self.role is Role.HEAD
         self.balancer = Balancer(self) if is_head else None
         self.takeover = Takeover(self) if is_head else None
         self.failover = Failover(self) if is_head else None
@@ -78,8 +78,9 @@ class ClusterNode:
         self.shadows = None if is_head else Shadows(self)
         self.agent: EdgeAgent | None = None
         self.uplink: Uplink | None = None
-        self._boot = token_hex(8)
+        self.boot = token_hex(8)
         self.started = 0.0
+        self._has_named_budget = False  # that made no sense
         self._newcomers: set[str] = set()  # edges that this head did not know
 
     # -- life -----------------------------------------------------------------------------------------------
@@ -190,6 +191,7 @@ class ClusterNode:
         peer.unanswered = 0
         peer.lost_at = None
         self.links.meter.on_link(peer)
+        self.links.note_host(peer)
         peer.is_greeted = False
         self.send(peer, wire.HELLO, self._hello())
         if self.copier is not None:
@@ -209,11 +211,13 @@ class ClusterNode:
             self.reporter.say_nodes()
 
     def _hello(self) -> dict[str, Any]:
+        settings = self.settings
         return {
             "name": self.name,
             "role": self.role.value,
             "address": self.address(),
-            "boot": self._boot,
+            "boot": self.boot,
+            "replication": settings.replication.value,
             "started": self.started,
         }
 
@@ -259,7 +263,8 @@ class ClusterNode:
                 return to or self.handover.fetch(request.client_id, user)
             is_long = self.core.now() - (peer.lost_at or 0.0) > OWNER_TIMEOUT
             return None if is_long else self.handover.refuse(request.client_id)
-        return self.handover.claim(request.client_id, user, follows=follows(request.properties))
+        is_v5 = request.version == 5
+        return self.handover.claim(request.client_id, user, follows=follows(request.properties), is_v5=is_v5)
 
     def on_ended(self, session: Session) -> None:
         if not session.client_id.startswith(("$", ESTATE)):
@@ -267,6 +272,12 @@ class ClusterNode:
             self._tell_heads("gone", session.client_id)
 
     def sends_on(self, conn: Connection, packet: Subscribe) -> bool:
+        if not self._has_named_budget and is_budget_nonsense(packet):
+            self._has_named_budget = True
+            log.info(
+                "a budget makes no sense and is ignored; others will not be named",
+                extra={"client": conn.session.client_id, "hint": f"{BUDGET_PROPERTY} is in seconds, over 0"},
+            )
         if self.agent is not None:
             self._note_budget(self.agent, packet)
         return self.balancer is not None and self.balancer.sends_on(conn, packet)
@@ -390,12 +401,19 @@ class ClusterNode:
 
     def _on_hello(self, peer: Peer, value: dict[str, Any]) -> None:
         peer.address = str(value.get("address", ""))
+        peer.boot = str(value.get("boot", ""))
+        own, other = self.settings.replication.value, value.get("replication")
+        if self.role is Role.HEAD and other not in (own, None):
+            log.warning(
+                "nodes differ in cluster.replication: not all sessions are copied",
+                extra={"node": peer.name, "there": other, "here": own},
+            )
         if peer.role is Role.HEAD:
             peer.name = str(value.get("name", peer.name))
             peer.started = float(value.get("started", 0.0))
             self._greeted(peer)
         elif self.takeover is not None:
-            self.takeover.on_boot(peer, str(value.get("boot", "")))
+            self.takeover.on_boot(peer, peer.boot)
 
     def _greeted(self, peer: Peer) -> None:
         """Heads tell each other all when they know that this is their only link."""
@@ -429,7 +447,7 @@ class ClusterNode:
             self.agent.count_for_a_while()
 
     def _on_nodes(self, peer: Peer, value: dict[str, Any]) -> None:
-        self.reporter.on_nodes(value)
+        self.reporter.on_nodes(peer, value)
 
     # -- sessions, as they come and go ----------------------------------------------------------------------
 

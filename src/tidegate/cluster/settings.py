@@ -42,7 +42,8 @@ class ClusterSettings:
         LINK_PORT, "head: port where other nodes connect; 0 picks a free one", minimum=0, maximum=65_535
     )
     address: str = setting(
-        "", "where clients reach this node, as told to those that are sent here; default: its first listener"
+        "", "where clients reach this node, as told to those that are sent here; default: its first listener, and if "
+        "that listens on every address, the one by which this node and its head reach each other"
     )
     uplink: float = setting(
         0.0,

@@ -11,8 +11,12 @@ from tidegate.broker.hooks import LINK_CLIENT, LINK_RETAINED, LINK_TOPIC, Connec
 from tidegate.broker.message import Message
 from tidegate.cluster.settings import Role
 from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.properties import Properties, Property
 
 LINK_USER: Final = "$link"
+BOOT_PROPERTY: Final = "boot"
+"""User Property on CONNECT of a node: another one each time that it is started."""
+OTHER_WAY: Final = "linked the other way round"
 RETAINED: Final = LINK_RETAINED  # then QoS, "/", topic
 HELLO: Final = "hello"  # who I am and where clients reach me
 FILTERS: Final = "filters"  # all that I subscribe to, so that what is gone is forgotten
@@ -38,6 +42,12 @@ def parse_client_id(text: str) -> tuple[Role, str]:
     return Role(role), name
 
 
+def boot_of(properties: Properties) -> str:
+    """Which start of a node this is; empty if it does not say."""
+    given = properties.get(Property.USER_PROPERTY, ())
+    return next((str(value) for name, value in given if name == BOOT_PROPERTY), "")
+
+
 def encode(kind: str, value: dict[str, Any]) -> Message:
     payload = json.dumps(value, separators=(",", ":")).encode()
     return Message(LINK_TOPIC + kind.encode(), payload, 2 if kind in EXACT else 1)
@@ -56,9 +66,9 @@ def decode(message: Message) -> tuple[str, dict[str, Any]]:
 class LinkAuthenticator:
     """Lets in who knows the secret of the cluster and calls itself a node."""
 
-    def __init__(self, secret: str, is_second: Callable[[str], bool] = lambda _: False) -> None:
+    def __init__(self, secret: str, objection: Callable[[ConnectRequest], str] = lambda _: "") -> None:
         self._secret = secret.encode()
-        self._is_second = is_second
+        self._objection = objection
 
     def authenticate(self, request: ConnectRequest) -> Verdict:
         is_right = hmac.compare_digest(request.password or b"", self._secret)
@@ -67,9 +77,10 @@ class LinkAuthenticator:
                 reason_code=ReasonCode.NOT_AUTHORIZED, reason="the secret of the cluster is another one"
             )
         try:
-            if self._is_second(request.client_id):
-                return Verdict(reason_code=ReasonCode.SERVER_BUSY, reason="linked the other way round")
             parse_client_id(request.client_id)
         except ValueError:
             return Verdict(reason_code=ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        objection = self._objection(request)
+        if objection:
+            return Verdict(reason_code=ReasonCode.SERVER_BUSY, reason=objection, is_expected=True)
         return Verdict(user=LINK_USER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,16 @@ def load(paper: Paper, out: Path) -> render.Shown:
             raise LabError(f"{path} is not JSON: {error}", hint) from None
         shown.append((experiment, report, experiment.present(report)))
     return shown
+
+
+def verdicts(paper: Paper, names: Collection[str], out: Path) -> list[str]:
+    """A line for each claim of these experiments: how it fared, and the numbers."""
+    return [
+        f"{experiment.name}: {render.MARKS[claim.verdict]}: {claim.text} (paper: {claim.paper}; ours: {claim.ours})"
+        for experiment, _, presentation in load(paper, out)
+        if experiment.name in names
+        for claim in presentation.claims
+    ]
 
 
 def write_pages(paper: Paper, out: Path) -> list[Path]:

@@ -10,6 +10,7 @@ import pytest
 from tests.integration.cluster.nodes import Cluster, cluster, member, wait_until
 from tests.integration.cluster.test_placement import _where
 from tidegate.client import Client, SubscribeRefused
+from tidegate.flow.balance import Metric
 from tidegate.mqtt.codes import ReasonCode
 
 SMALL: dict[str, Any] = {
@@ -66,8 +67,8 @@ async def test_a_subscriber_whose_budget_no_edge_could_keep_is_refused() -> None
         assert not await _refused(at_edge, "urgent")
         assert not await _refused(at_edge, "$share/g/full")
         assert not await _refused(at_edge, "$SYS/#")
-        await at_edge.subscribe("full", user_properties=(("tidegate-budget", "0.5"),))
-        await at_edge.subscribe("full", qos=1)  # it is subscribed, so it is not new
+        await at_edge.subscribe("calm", user_properties=(("tidegate-budget", "0.5"),))
+        await at_edge.subscribe("calm", qos=1)  # it is subscribed, so it is not new
         is_over.set()
         await wait_until(lambda: edge.admission.closed > 60.0)
         assert not await _refused(await nodes.client(nodes.edges[0], "later"), "calm")
@@ -96,3 +97,46 @@ async def test_nobody_is_refused_where_it_is_off_or_no_capacity_is_known(setting
         for node in (nodes.head, nodes.edges[0]):
             client = await nodes.client(node, f"c-{node.settings.name}")
             assert not await _refused(client, "calm")
+
+
+async def test_what_a_newcomer_asks_for_itself_counts_also_at_an_edge() -> None:
+    """Two subscribers fill either edge to 80 %: there is no room for a third, though there is some."""
+    small = SMALL | {"cluster__uplink": 1.0, "cluster__interval": 0.4, "cluster__balance": "off"}
+    async with cluster(2, **small) as nodes:
+        publisher = await nodes.client(nodes.head, "p")
+        is_over = asyncio.Event()
+
+        async def publish() -> None:
+            began, sent = asyncio.get_running_loop().time(), 0
+            while not is_over.is_set():
+                while sent < (asyncio.get_running_loop().time() - began) * 50:
+                    await publisher.publish("full", bytes(1_000))  # 0.4 Mbit/s
+                    sent += 1
+                await asyncio.sleep(0.01)
+
+        publishing = asyncio.ensure_future(publish())
+        balancer = member(nodes.head).balancer
+        assert balancer is not None
+        for n in range(4):
+            client = await nodes.client(nodes.edges[n % 2], f"s{n}")
+            await client.subscribe("full", qos=0, callback=lambda message: None)
+        for name in ("e0", "e1"):
+            await wait_until(lambda name=name: 0.7 < balancer._views[name].utilisation(Metric.UPLINK) < 0.9)
+        await wait_until(lambda: all("full" in member(edge).admission.rates for edge in nodes.edges))
+        for n in range(2):
+            assert await _refused(await nodes.client(nodes.edges[n], f"late{n}"), "full")
+            assert not await _refused(await nodes.client(nodes.edges[n], f"other{n}"), "quiet")
+        is_over.set()
+        await publishing
+
+
+async def test_those_that_come_at_once_count_before_the_head_has_counted_them() -> None:
+    async with cluster(1, cluster__interval=60.0) as nodes:
+        clients = [await nodes.client(nodes.edges[0], f"c{n}") for n in range(3)]
+        await wait_until(lambda: bool(member(nodes.edges[0]).reporter.nodes))  # the head has spoken
+        admission = member(nodes.edges[0]).admission
+        admission.rates, admission.rooms = {"t": 4e5}, [(0.0, 1e6)]
+        for client in clients[:2]:
+            await client.subscribe("t")
+        assert await _refused(clients[2], "t")
+        assert not await _refused(clients[2], "other")

@@ -1,5 +1,7 @@
 """Heads that are joined: one link between two, and the same retained messages on both."""
 
+import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from tests.integration.cluster.nodes import member, settings, wait_until
 from tests.integration.cluster.test_failover import _numbers
 from tidegate.client import Client
+from tidegate.cluster import dialer
 from tidegate.node import Node
 from tidegate.testing.ports import free_port
 
@@ -41,6 +44,40 @@ async def joined(nodes: list[Node]) -> AsyncIterator[AsyncExitStack]:
         await wait_until(lambda: _is_joined(nodes))
         await wait_until(lambda: all(member(node).is_linked for node in nodes))
         yield stack
+
+
+async def test_heads_that_name_each_other_do_not_complain(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialer, "LONGEST", 0.2)
+    nodes = _heads()
+    async with joined(nodes):
+        before = nodes[0].broker.core.counters.connects_refused
+        caplog.clear()
+        await wait_until(lambda: nodes[0].broker.core.counters.connects_refused > before + 2)
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_every_head_shows_the_others_and_whose_the_edges_are() -> None:
+    nodes = _heads()
+    async with joined(nodes) as stack:
+        links = [f"127.0.0.1:{node.link_port}" for node in nodes]
+        edges = [Node(settings(f"e{n}", "edge", cluster__heads=[links[n], links[1 - n]])) for n in range(2)]
+        for edge in edges:
+            await stack.enter_async_context(edge)
+
+        def seen(node: Node) -> dict[str, Any]:
+            kept = node.broker.core.retained.match(b"$SYS/cluster/+")
+            values = [json.loads(each.payload) for each in kept if each.topic != b"$SYS/cluster/balancing"]
+            return {each["name"]: (each.get("head"), each["linked"]) for each in values}
+
+        everything = {"h0": (None, True), "h1": (None, True), "e0": ("h0", True), "e1": ("h1", True)}
+        for node in nodes:
+            await wait_until(lambda node=node: seen(node) == everything)  # type: ignore[misc]
+        await wait_until(lambda: member(edges[0]).reporter.nodes.keys() == everything.keys())
+        await nodes[1].stop()
+        moved = everything | {"h1": (None, False), "e1": ("h0", True)}
+        await wait_until(lambda: seen(nodes[0]) == moved)
 
 
 async def _client(stack: AsyncExitStack, node: Node, name: str) -> Client:

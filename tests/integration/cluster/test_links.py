@@ -1,6 +1,8 @@
 """Messages between nodes: once over each link, with their QoS, retained and shared as on one node."""
 
 import asyncio
+import logging
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,64 @@ async def _nothing_more(client: Client, nodes: Cluster) -> None:
     await marker.publish("marker/" + client.client_id, b"", qos=1)
     [(topic, *_)] = await _take(client, 1)
     assert topic == "marker/" + client.client_id
+
+
+async def test_a_second_node_of_the_same_name_is_refused_while_the_first_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster(1) as nodes:
+        peer = member(nodes.head).named("e0")
+        assert peer is not None and peer.session.conn is not None
+        conn = peer.session.conn
+        head = f"127.0.0.1:{nodes.head.link_port}"
+        refused = nodes.head.broker.core.counters
+        async with Node(settings("e0", "edge", cluster__heads=[head])) as double:
+            await wait_until(lambda: refused.connects_refused > 1)
+            assert peer.session.conn is conn
+            errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+            assert [record.getMessage() for record in errors] == [
+                "two nodes have the same name: the second is refused"
+            ]
+            await nodes.edges[0].stop()
+            await wait_until(lambda: member(double).is_linked)
+
+
+async def test_an_edge_that_copies_nothing_in_a_cluster_that_does_is_named(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    async with cluster(1, tmp_path, cluster__replication="standby") as nodes:
+        head = f"127.0.0.1:{nodes.head.link_port}"
+        async with Node(settings("other", "edge", cluster__heads=[head])):
+            await wait_until(lambda: any("cluster.replication" in each.getMessage() for each in caplog.records))
+        [found] = [each for each in caplog.records if "cluster.replication" in each.getMessage()]
+        assert found.__dict__["node"] == "other"
+
+
+async def test_nodes_count_what_is_their_clients(tmp_path: Path) -> None:
+    async with cluster(2, tmp_path, cluster__replication="standby") as nodes:
+        members = [member(node) for node in (nodes.head, *nodes.edges)]
+
+        def counts() -> list[tuple[int, int, int]]:
+            states = [each.reporter.state() for each in members]
+            return [(each["clients"], each["sessions"], each["subscriptions"]) for each in states]
+
+        assert counts() == [(0, 0, 0)] * 3
+        client = await nodes.client(nodes.edges[0], "c", session_expiry_interval=60)
+        await client.subscribe("a/#", qos=1)
+        await wait_until(lambda: bool(members[2].statistics()["shadows"]))
+        await nodes.settled()
+        assert counts() == [(0, 0, 0), (1, 1, 1), (0, 0, 0)]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+async def test_a_node_says_an_address_that_others_can_reach(host: str) -> None:
+    async with cluster(1, listeners__0__host=host) as nodes:
+        peer = member(nodes.head).named("e0")
+        assert peer is not None
+        await wait_until(lambda: bool(peer.address))
+        assert peer.address == f"mqtt://127.0.0.1:{nodes.edges[0].broker.port}"
+        nodes_seen = member(nodes.head).reporter.nodes
+        await wait_until(lambda: nodes_seen.get("h", {}).get("address", "").startswith("mqtt://127.0.0.1:"))
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

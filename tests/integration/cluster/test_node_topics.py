@@ -27,6 +27,13 @@ async def test_clients_neither_read_nor_write_what_nodes_keep() -> None:
             await intruder.disconnect()
 
 
+async def test_an_edge_takes_no_orders() -> None:
+    async with cluster(1) as nodes:
+        operator = await nodes.client(nodes.edges[0], "o")
+        with pytest.raises(Exception, match=r"(?i)not authori"):
+            await operator.publish("$tide/cluster/plan", b"e0", qos=1)
+
+
 async def test_no_will_speaks_for_an_operator_or_in_its_way() -> None:
     async with cluster(1) as nodes:
         will = Will(topic="$tide/cluster/plan", payload=b"e0")

@@ -1,10 +1,13 @@
 """What an operator says on the command line, and what stays where it is then."""
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.integration.cluster.nodes import Cluster, cluster, member, unlink, wait_until
 from tests.integration.cluster.test_handover import PERSISTENT, _known, _session
@@ -135,6 +138,16 @@ async def test_a_session_whose_will_is_due_stays() -> None:
         await wait_until(lambda: _said(nodes.head, "drain/e0").get("state") == "done")
         assert _said(nodes.head, "drain/e0")["stay"] == 1
         assert _session(edge, "c").will is not None
+
+
+async def test_a_budget_that_makes_no_sense_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tidegate.cluster")
+    async with cluster(1) as nodes:
+        client = await nodes.client(nodes.edges[0], "c", **PERSISTENT)
+        for budget in ("0.5", "abc", "-1"):
+            await client.subscribe("a", user_properties=[(BUDGET_PROPERTY, budget)])
+        assert member(nodes.edges[0]).agent.asked == {"a": 0.5}  # type: ignore[union-attr]
+        assert sum("makes no sense" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_budgets_count_while_somebody_is_subscribed() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.cluster.nodes import Cluster, cluster, member, wait_until
 from tests.integration.cluster.test_handover import PERSISTENT, _known, _numbers, _session
-from tidegate.client import Client, ServerDisconnected
+from tidegate.client import Client, ConnectRefused, ServerDisconnected
 from tidegate.cluster.agent import EdgeAgent
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.node import Node
@@ -127,6 +127,37 @@ async def test_a_drained_edge_gets_no_new_clients_until_it_is_resumed() -> None:
         late = await nodes.client(nodes.head, "late")
         await late.subscribe("late")
         assert _where(nodes, "late") == "e0"
+
+
+async def test_who_comes_back_to_a_drained_edge_is_told_again_where_its_session_is() -> None:
+    async with cluster(2) as nodes:
+        edge = nodes.edges[0]
+        stubborn = Client(f"127.0.0.1:{edge.broker.port}", client_id="c", max_redirects=0, **PERSISTENT)
+        await stubborn.connect()
+        await stubborn.subscribe("t", qos=1)
+        old = await nodes.client(nodes.edges[1], "old", protocol_version=4, clean_start=False)
+        await old.subscribe("t", qos=1)
+        await old.disconnect()
+        await _known(nodes, "c", "e0")
+        await wait_until(lambda: _said(nodes.head, "e0").get("drain") == "")
+        await _operate(nodes, "drain", "e0")
+        await wait_until(lambda: _said(nodes.head, "drain/e0").get("state") == "done")
+        await wait_until(lambda: _said(nodes.head, "e0")["drain"] == "drained")
+        for _ in range(2):  # as one that knows no Server Reference
+            again = Client(f"127.0.0.1:{edge.broker.port}", client_id="c", max_redirects=0, **PERSISTENT)
+            with pytest.raises(ConnectRefused) as caught:
+                await again.connect()
+            assert caught.value.reason_code == ReasonCode.USE_ANOTHER_SERVER
+            assert (caught.value.server_reference or "").endswith(f":{nodes.edges[1].broker.port}")
+        assert _session(nodes.edges[1], "c") is not None
+        # MQTT 3.1.1 cannot be told: it is served.
+        await nodes.client(edge, "old", protocol_version=4, clean_start=False)
+        assert _where(nodes, "old") == "e0"
+        assert _said(nodes.head, "drain/e0")["stay"] == 1
+        await _operate(nodes, "resume", "e0")
+        await wait_until(lambda: _said(nodes.head, "e0")["drain"] == "")
+        await nodes.client(edge, "c", max_redirects=0, **PERSISTENT)
+        assert _where(nodes, "c") == "e0"
 
 
 async def test_an_edge_measures_what_its_topics_ask_for() -> None:

@@ -1,6 +1,10 @@
 """Whether one more subscriber's budget can be kept."""
 
-from tidegate.cluster.admission import closed_from
+from math import inf
+
+import pytest
+
+from tidegate.cluster.admission import asked_bits, rates_of, room_within, rooms_of
 from tidegate.flow.balance import Bundle, Edge
 from tidegate.flow.balance.shedding import has_room
 
@@ -31,9 +35,21 @@ def test_more_waits_than_can_be_sent_in_time() -> None:
     assert has_room(edge, 0.0, 1.0)
 
 
-def test_a_cluster_is_closed_from_the_shortest_budget_that_no_edge_can_keep() -> None:
+def test_a_cluster_has_the_room_that_some_edge_can_promise() -> None:
     full = _edge(("a", 0.5e6, 1.0, 0.0), ("b", 0.7e6, 10.0, 0.0), ("c", 0.1e6, 60.0, 0.0))
-    assert closed_from([full]) == 10.0
-    assert closed_from([full, _edge(("c", 2e6, 60.0, 0.0))]) == 60.0
-    assert closed_from([full, _edge(uplink=1e12)]) == float("inf")
-    assert closed_from([]) == float("inf")
+    assert [room_within(rooms_of([full]), each) for each in (0.5, 1.0, 9.0)] == pytest.approx(
+        [0.98e6, 0.48e6, 0.48e6]
+    )
+    assert room_within(rooms_of([full]), 10.0) < 0.0
+    two = [full, _edge(("c", 2e6, 60.0, 0.0))]
+    assert room_within(rooms_of(two), 59.0) == pytest.approx(0.98e6)
+    assert room_within(rooms_of(two), 60.0) < 0.0
+    assert room_within(rooms_of([full, _edge(uplink=1e12)]), 60.0) > 1e11
+    assert room_within(rooms_of([]), 60.0) == inf
+
+
+def test_a_filter_asks_for_all_its_topics() -> None:
+    rates = rates_of([_edge(("a/1", 1e3, 1.0, 0.0), ("b", 8e3, 1.0, 0.0)), _edge(("a/1", 2e3, 1.0, 0.0))])
+    assert asked_bits("a/#", rates) == pytest.approx(2e3)
+    assert asked_bits("#", rates) == pytest.approx(10e3)
+    assert asked_bits("c", rates) == 0.0

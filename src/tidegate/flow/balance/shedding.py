@@ -1,9 +1,9 @@
 """When no node has room (spec 2 (e) 7): who is admitted, and which messages are given up.
 
-Three decisions. `admitted` shares a capacity that is too small among topics: higher priority first, wholly as long as
+Decisions. `admitted` shares a capacity that is too small among topics: higher priority first, wholly as long as
 it lasts, and max-min fair within the class for which it does not. `is_hopeless` gives up a message that would be late
 anyway, so that it costs no other message its deadline. `has_room` says whether the budget of one more subscriber can be
-kept.
+kept, `rooms` how much there is for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from tidegate.flow.balance.sharing import max_min
 from tidegate.flow.balance.view import Edge
 
 FILL = 0.98  # of an uplink that may be promised
-NEWCOMER = "\0"  # no topic
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -52,13 +51,22 @@ def is_hopeless(waited: float, budget: float, ahead_bits: float, capacity: float
 
 
 def has_room(edge: Edge, bits: float, budget: float) -> bool:
-    """Whether an edge can take a subscriber that asks for so many bits a second, each within `budget` seconds.
+    """Whether an edge can take a subscriber that asks for so many bits a second, each within `budget` seconds."""
+    return bits <= rooms(edge, (budget,))[0]
 
-    What may wait no longer than that goes before it, so all of it has to fit: bits a second, and what waits now.
+
+def rooms(edge: Edge, budgets: Iterable[float]) -> list[float]:
+    """Bits a second that an edge can promise within each of these budgets, which ascend; under 0: nothing at all.
+
+    What may wait no longer than a budget goes before it, so all of it has to fit: bits a second, and what waits now.
     """
-    urgent = [bundle for bundle in edge.bundles.values() if bundle.budget <= budget]
-    demands = [Demand(topic=bundle.topic, bits=bundle.uplink_bits) for bundle in urgent]
-    demands.append(Demand(topic=NEWCOMER, bits=bits))
-    if min(admitted(demands, edge.uplink * FILL).values()) < 1.0:
-        return False
-    return not is_hopeless(0.0, budget, sum(bundle.depth_bits for bundle in urgent), edge.uplink)
+    bundles = sorted(edge.bundles.values(), key=lambda bundle: bundle.budget)
+    found = []
+    at, asked, waiting = 0, 0.0, 0.0
+    for budget in budgets:
+        while at < len(bundles) and bundles[at].budget <= budget:
+            asked += bundles[at].uplink_bits
+            waiting += bundles[at].depth_bits
+            at += 1
+        found.append(-1.0 if is_hopeless(0.0, budget, waiting, edge.uplink) else edge.uplink * FILL - asked)
+    return found
