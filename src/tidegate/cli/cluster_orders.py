@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
-from tidegate.client import Client, ConnectRefused, SubscribeRefused
+from tidegate.client import Client, ConnectRefused, PublishRefused, SubscribeRefused
 from tidegate.errors import TidegateError
 from tidegate.mqtt.codes import ReasonCode
 
@@ -48,7 +48,11 @@ async def order(head: str, what: str, node: str, answer: str, timeout: float, lo
         await client.subscribe(answer, retain_handling=2)
         with suppress(SubscribeRefused):
             await client.subscribe(NODES)
-        await client.publish(f"$tide/cluster/{what}", node, qos=1)
+        try:
+            await client.publish(f"$tide/cluster/{what}", node, qos=1)
+        except PublishRefused:
+            await _find_edge(client)  # an edge takes no orders
+            raise
         try:
             async with asyncio.timeout(patience) as limit:
                 async for message in client.messages:
@@ -61,3 +65,12 @@ async def order(head: str, what: str, node: str, answer: str, timeout: float, lo
         except TimeoutError:
             pass
     return found
+
+
+async def _find_edge(client: Client) -> None:
+    """Raise `NotAHead` if the node says that it is an edge."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            async for message in client.messages:
+                if message.topic == NODES:
+                    raise NotAHead(json.loads(message.payload))
