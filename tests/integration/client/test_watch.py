@@ -75,7 +75,8 @@ def test_a_loop_goes_on_after_a_lost_connection() -> None:
     async def body(port: int) -> None:
         async with asyncio.timeout(30), cable(port) as link, Client(f"mqtt://127.0.0.1:{port}") as server:
             await answer_all(server)
-            client = Client(f"mqtt://127.0.0.1:{link.port}", reconnect=True)
+            url = f"mqtt://127.0.0.1:{link.port}"
+            client = Client(url, reconnect=True, reconnect_min_delay=0.01, reconnect_max_delay=0.1)
             async with client:
                 watching = client.watch("ask", policy=FixedTimeout(0.02), timeout=0.5)
                 async with aclosing(watching) as responses:  # type: ignore[type-var]
