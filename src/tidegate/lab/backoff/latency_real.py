@@ -104,7 +104,7 @@ class Bench:
 def run(context: Context) -> list[dict[str, Any]]:
     cpus = sorted(os.sched_getaffinity(0))
     broker_cpu, own_cpu = (cpus[0], cpus[1]) if len(cpus) > 1 else (None, None)
-    repeats = 2 if context.is_quick else 6
+    repeats = 1 if context.is_quick else 6
     seconds = 1.0 if context.is_quick else 5.0
     values: dict[str, list[dict[str, Any]]] = {name: [] for name in BROKERS}
     with ExitStack() as stack, _pinned(own_cpu):
