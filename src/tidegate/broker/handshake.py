@@ -472,17 +472,9 @@ class Handshake(asyncio.Protocol):
             core.counters.bytes_received -= len(self._buffer)  # they are counted again there
             conn.data_received(self._buffer)
 
-    @property
-    def _hears_moves(self) -> bool:
-        """Whether the client can be sent to another node, and goes there."""
-        return self._connect is not None and follows(self._connect.properties)
-
-    @property
-    def _speaks_v5(self) -> bool:
-        return self._connect is not None and self._connect.protocol_level == 5
-
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
+        assert self._connect is not None
         obstacle: SessionElsewhere | ForeignSession | None = None
         try:
             await first
@@ -492,7 +484,7 @@ class Handshake(asyncio.Protocol):
         self._task = None
         if isinstance(obstacle, ForeignSession):
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
-        elif obstacle is not None and obstacle.address and self._speaks_v5:
+        elif obstacle is not None and obstacle.address and self._connect.protocol_level == 5:
             self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", obstacle.address)
         elif obstacle is not None:
             self._refuse(ReasonCode.SERVER_BUSY, "the session is with a node that does not answer")
@@ -519,7 +511,7 @@ class Handshake(asyncio.Protocol):
         if NEGOTIATION in asked.get(Property.USER_PROPERTY, ()):
             conn.has_long_pings = True
             reply[Property.USER_PROPERTY] = [NEGOTIATION]
-        conn.hears_moves = self._hears_moves
+        conn.hears_moves = follows(asked)
         if core.gate is not None:
             conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
         if conn.receive_maximum < 65_535:

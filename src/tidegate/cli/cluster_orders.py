@@ -46,8 +46,6 @@ async def order(head: str, what: str, node: str, answer: str, timeout: float, lo
     patience = timeout if what == "plan" else min(timeout, ANSWER_SECONDS)
     async with connected(head, login, max_redirects=0, client_id="") as client:
         await client.subscribe(answer, retain_handling=2)
-        with suppress(SubscribeRefused):
-            await client.subscribe(NODES)
         try:
             await client.publish(f"$tide/cluster/{what}", node, qos=1)
         except PublishRefused:
@@ -56,8 +54,6 @@ async def order(head: str, what: str, node: str, answer: str, timeout: float, lo
         try:
             async with asyncio.timeout(patience) as limit:
                 async for message in client.messages:
-                    if message.topic == NODES:
-                        raise NotAHead(json.loads(message.payload))
                     found = json.loads(message.payload)
                     if found.get("state") != "running":
                         break
@@ -69,7 +65,8 @@ async def order(head: str, what: str, node: str, answer: str, timeout: float, lo
 
 async def _find_edge(client: Client) -> None:
     """Raise `NotAHead` if the node says that it is an edge."""
-    with suppress(TimeoutError):
+    with suppress(SubscribeRefused, TimeoutError):
+        await client.subscribe(NODES)
         async with asyncio.timeout(1.0):
             async for message in client.messages:
                 if message.topic == NODES:
