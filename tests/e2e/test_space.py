@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -22,6 +22,8 @@ from tidegate.testing import BrokerThread
 
 SPACE = [sys.executable, "-m", "tidegate", "space"]
 ALL = "SELECT ?s ?o WHERE { ?s <urn:p> ?o }"
+JOIN = "SELECT DISTINCT ?o WHERE { ?s <urn:p> ?o . ?s <urn:q> ?o }"
+COUNT = "SELECT (COUNT(*) AS ?n) WHERE { ?s <urn:p> ?o }"
 
 
 @contextmanager
@@ -74,7 +76,11 @@ def test_serve_update_query_watch(tmp_path: Path) -> None:
             assert done.stderr.startswith("error: not SPARQL")
             assert "hint:" in done.stderr
             done = command("query", ALL, "--url", url, "-s", "nowhere")
-            assert "hint: there are home" in done.stderr
+            assert done.stderr.splitlines()[0] == "error: nobody serves space 'nowhere'"
+            assert "tidegate space serve --space nowhere" in done.stderr
+            done = command("serve", "-s", "home", "--url", url)
+            assert done.returncode == 3
+            assert "space 'home' is served by somebody else" in done.stderr
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
 
@@ -118,61 +124,81 @@ async def _updates(url: str, number: int, acknowledged: dict[str, int], stop: as
         while not stop.is_set():
             count += 1
             text = f"INSERT DATA {{ <urn:c{number}> <urn:p> {count} }}"
-            if random.random() < 0.2:
+            if random.random() < 0.3:
                 text += f" ; INSERT DATA {{ <urn:c{number}> <urn:q> {count} }}"
+                text += f" ; DELETE DATA {{ <urn:c{number}> <urn:q> {random.randrange(count)} }}"
             try:
                 acknowledged[f"urn:c{number} {count}"] = await space.update(text)
             except (SpaceError, ClientError):
                 await asyncio.sleep(0.02)
 
 
+class _Follower:
+    """Takes the changes of one watch and keeps what they amount to."""
+
+    def __init__(self, space: Space, text: str) -> None:
+        self.text = text
+        self.watch = space.watch(text, policy=FixedTimeout(0.3))
+        self.seen: Counter[tuple[object, ...]] = Counter()
+        self.numbers: list[int] = []
+        self.versions: list[int] = []
+
+    async def run(self) -> None:
+        async for change in self.watch:
+            self.numbers.append(change.number)
+            self.versions.append(change.version)
+            self.seen.update(change.added)
+            self.seen.subtract(change.removed)
+
+    def check(self) -> None:
+        assert self.watch.resets == 0
+        assert self.numbers == list(range(1, len(self.numbers) + 1))
+        assert self.versions == sorted(set(self.versions))
+
+
 async def _survive(url: str, data: Path, kills: int) -> None:
     acknowledged: dict[str, int] = {}
+    snapshots: set[str] = set()
     stop = asyncio.Event()
-    arguments = ("-s", "home", "--url", url, "--data", str(data))
-    seen: Counter[tuple[object, ...]] = Counter()
-    numbers: list[int] = []
-    versions: list[int] = []
-    async with asyncio.TaskGroup() as tasks, Client(url, reconnect=True) as client:
+    arguments = ("-s", "home", "--url", url, "--data", str(data), "--snapshot-bytes", "1500")
+
+    def has_done(updates: int, more: int) -> bool:
+        snapshots.update(path.name for path in data.glob("home/snapshot-*"))
+        return len(acknowledged) >= updates and len(snapshots) >= more
+
+    async with asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(url, reconnect=True))
         with serving(*arguments) as (process, _):
-            # The watch begins with an empty space; the writers start after it.
-            watch = Space(client, "home", timeout=2.0).watch(ALL, policy=FixedTimeout(0.3))
-            await watch.__aenter__()
-
-            async def follow() -> None:
-                async for change in watch:
-                    numbers.append(change.number)
-                    versions.append(change.version)
-                    seen.update(change.added)
-                    seen.subtract(change.removed)
-
-            following = tasks.create_task(follow())
-            for number in range(4):
-                tasks.create_task(_updates(url, number, acknowledged, stop))
-            await _until(lambda: len(acknowledged) > 30)
+            # Watches begin with an empty space; the writers start after them.
+            followers = [_Follower(Space(client, "home", timeout=2.0), text) for text in (ALL, JOIN, COUNT)]
+            for each in followers:
+                await stack.enter_async_context(each.watch)
+                each.seen.update(each.watch.rows)
+            following = [tasks.create_task(each.run()) for each in followers]
+            writing = [tasks.create_task(_updates(url, lane, acknowledged, stop)) for lane in range(4)]
+            await _until(lambda: has_done(30, 1))
             process.kill()
             process.wait()
         for kill in range(1, kills + 1):
-            target = len(acknowledged) + 30
+            updates, more = len(acknowledged) + 30, len(snapshots) + 1
             with serving(*arguments) as (process, _):
-                await _until(lambda target=target: len(acknowledged) >= target)
+                await _until(lambda updates=updates, more=more: has_done(updates, more))
                 if kill < kills:
                     process.kill()
                     process.wait()
                     continue
                 stop.set()
-                space = Space(client, "home")
-                answer = await space.query(ALL)
-                stored = {f"{row[0].value} {row[1].value}" for row in answer.rows}  # type: ignore[union-attr]
-                assert set(acknowledged) <= stored
-                total = len(stored)
-                await _until(lambda total=total: sum(seen.values()) == total)
-                assert +seen == Counter(answer.rows)
-                assert watch.resets == 0
-                assert numbers == list(range(1, len(numbers) + 1))
-                assert versions == sorted(set(versions))
-                following.cancel()
-                await watch.__aexit__(None, None, None)
+                await asyncio.wait(writing)
+                space = Space(client, "home", timeout=30.0)
+                for each in followers:
+                    answer = Counter((await space.query(each.text)).rows)
+                    await _until(lambda each=each, answer=answer: +each.seen == answer)
+                    each.check()
+                    if each.text == ALL:
+                        stored = {f"{row[0].value} {row[1].value}" for row in answer}
+                        assert set(acknowledged) <= stored
+                for task in following:
+                    task.cancel()
 
 
 async def _until(condition: object, seconds: float = 60.0) -> None:
@@ -183,4 +209,4 @@ async def _until(condition: object, seconds: float = 60.0) -> None:
 
 def test_killed_under_load_nothing_acknowledged_is_lost_and_watchers_miss_nothing(tmp_path: Path) -> None:
     with BrokerThread() as broker:
-        asyncio.run(_survive(f"mqtt://127.0.0.1:{broker.port}", tmp_path / "data", kills=3))
+        asyncio.run(_survive(f"mqtt://127.0.0.1:{broker.port}", tmp_path / "data", kills=4))

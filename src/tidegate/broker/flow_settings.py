@@ -110,6 +110,11 @@ class PriorityClass:
         "messages per second for each publisher of the class, under load; 0: none; not with a topic_filter",
         minimum=0,
     )
+    service: bool = setting(
+        False,
+        "its clients send what others ask for, such as spaces, routers and gateways: back-off never holds them; by "
+        "user or listener only",
+    )
 
     def rule(self) -> Rule:
         return Rule(
@@ -119,6 +124,7 @@ class PriorityClass:
             user=self.user or None,
             listener=self.listener or None,
             limit=self.limit,
+            is_service=self.service,
         )
 
 

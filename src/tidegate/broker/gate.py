@@ -62,6 +62,7 @@ class Gate:
         self._calm_since = core.now()
         self.waiters: dict[Connection, None] | None = None  # publishers that are held, and
         self._alarms: dict[Connection, Alarm] = {}  # what ends it
+        self._free: set[Connection] = set()  # of whom nothing is judged
         self._excused: dict[Connection, float] = {}  # by an operator, until when
         self.holds = 0
         self.held_seconds = 0.0
@@ -74,23 +75,32 @@ class Gate:
     def open(self, conn: Connection) -> Publisher:
         """What is known of the client, at its first PUBLISH on this connection."""
         session = conn.session
-        if conn.listener.is_link:
-            conn.publisher = NoBackoff().publisher(session.client_id)  # its publishers were judged where they are
-            return conn.publisher
         rule = self.rule(conn)
+        if conn.listener.is_link or (rule is not None and rule.is_service):
+            # Publishers behind a link were judged where they are; those who ask a service are where they ask.
+            conn.publisher = NoBackoff().publisher(session.client_id)
+            self._free.add(conn)
+            if not conn.listener.is_link:
+                self._pin(conn, rule)
+            return conn.publisher
         prior = self.priors.get(session.client_id)
         if rule is not None and rule.limit:
             known = prior or Prior()
             prior = Prior(rate=known.rate, dispersion=known.dispersion, limit=rule.limit, rank=known.rank)
         now = self._core.now()
         publisher = self._table.open(session.client_id, conn.username or "", conn.address, now, prior)
-        band = self._band_by_order(conn, rule)
-        if band is not None and isinstance(self.priority, AgeingPriority):
-            self.priority.pin(publisher.key, band)
         conn.publisher = publisher
+        band = self._pin(conn, rule)
         if self._record is not None:
             self._record.opened(conn, publisher, prior, band, now)
         return publisher
+
+    def _pin(self, conn: Connection, rule: Rule | None) -> Band | None:
+        """The place in the order of service that an administrator gave it, if any."""
+        band = self._band_by_order(conn, rule)
+        if band is not None and conn.publisher is not None and isinstance(self.priority, AgeingPriority):
+            self.priority.pin(conn.publisher.key, band)
+        return band
 
     def close(self, conn: Connection) -> None:
         self._core.alarms.cancel(self._alarms.pop(conn, None))
@@ -99,7 +109,8 @@ class Gate:
         if publisher is None:
             return
         conn.publisher = None
-        if conn.listener.is_link:
+        if conn in self._free:
+            self._free.remove(conn)
             self._rates.pop(publisher.key, None)
             self.priority.remove(publisher.key)
             return

@@ -1,5 +1,6 @@
 """`tidegate space`: an RDF broker with standing queries, and commands to talk to one."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,9 +75,19 @@ def serve_command(
         Path | None,
         typer.Option(metavar="FILE", help="Who may read and write what; TOML. Default: everybody."),
     ] = None,
+    reply: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILTER",
+            help="Topics that answers may go to; may be repeated. Default: any outside tide/space.",
+        ),
+    ] = None,
     query_time: Annotated[float, typer.Option(min=0.1, help="Seconds a query may take.")] = 5.0,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Queries answered at once.")] = 4,
     queue: Annotated[int, typer.Option(min=1, max=100_000, help="Requests that wait, of each type.")] = 256,
+    snapshot_bytes: Annotated[
+        int, typer.Option(min=1000, hidden=True, help="Bytes of journal after which a snapshot is written.")
+    ] = 64 * 1024 * 1024,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run a space broker until SIGTERM or Ctrl-C.
@@ -106,9 +117,10 @@ def serve_command(
             data=data,
             sync=not no_sync,
             rights=module.SpaceRights() if rights is None else _load_rights(rights),
-            limits=module.SpaceLimits(query_time=query_time),
+            limits=module.SpaceLimits(query_time=query_time, snapshot_bytes=snapshot_bytes),
             query_workers=workers,
             queue=queue,
+            reply=reply or ["#"],
         )
         uvloop.run(module.serve(chosen, lambda line: print(line, flush=True)))
     except TidegateError as error:
@@ -136,25 +148,41 @@ def _load_rights(path: Path) -> Any:
 
 
 def _read(text: str) -> str:
+    """To be called before the loop runs: inside, Ctrl-C would wait for the end of the input."""
     return sys.stdin.read() if text == "-" else text
 
 
-def _talk(client: "options.Server", name: str, work: Any) -> None:
-    """Run `work(space)` with a connection; errors become two lines."""
+def _talk(client: "options.Server", name: str, work: Any, *, reconnect: bool = False) -> None:
+    """Run `work(space)` with a connection; errors become two lines. With `reconnect` it outlives losses of it."""
     _import()
 
     async def main() -> int:
         from tidegate.space.knowledge import Space
 
-        connection: Client = client.client()
+        connection: Client = client.client(reconnect=reconnect)
         async with connection:
-            await work(Space(connection, name))
+            telling = asyncio.create_task(_tell_of_losses(connection)) if reconnect else None
+            try:
+                await work(Space(connection, name))
+            finally:
+                if telling is not None:
+                    telling.cancel()
         return 0
 
     try:
         raise typer.Exit(options.run(main()))
     except TidegateError as error:
         raise typer.Exit(options.report_refusal(error, client.username)) from None
+
+
+async def _tell_of_losses(connection: "Client") -> None:
+    from tidegate.space.link import follow_link
+
+    def tell(is_there: bool) -> None:
+        words = "is back" if is_there else "is lost; trying again"
+        print(f"{connection.endpoint} {words}", file=sys.stderr, flush=True)
+
+    await follow_link(connection, tell)
 
 
 @app.command("query")
@@ -170,11 +198,12 @@ def query_command(
     timeout: Patience = 10.0,
 ) -> None:
     """Ask a space and print the answer, as JSON unless --accept says text/csv, text/turtle, …"""
+    asked = _read(text)
 
     async def work(target: "Space") -> None:
         from tidegate.space.requests import Operation
 
-        reply = await target.request(Operation.QUERY, _read(text), accept=accept or None, timeout=timeout)
+        reply = await target.request(Operation.QUERY, asked, accept=accept or None, timeout=timeout)
         sys.stdout.buffer.write(reply.body if reply.body.endswith(b"\n") else reply.body + b"\n")
         sys.stdout.flush()
 
@@ -224,7 +253,16 @@ def update_command(
 
 @app.command("watch")
 def watch_command(
-    text: Text,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="SPARQL; - reads it from standard input.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="TERM", help="Watch triples with this subject, such as <urn:lamp>.")
+    ] = None,
+    predicate: Annotated[str | None, typer.Option(metavar="TERM", help="With this predicate.")] = None,
+    object_: Annotated[
+        str | None, typer.Option("--object", metavar="TERM", help="With this object, such as <urn:a> or 5.")
+    ] = None,
     space: Name = "default",
     policy: Annotated[
         str,
@@ -237,8 +275,15 @@ def watch_command(
     username: options.Username = None,
     password_file: options.PasswordFile = None,
 ) -> None:
-    """Print the answer of a query, then every change of it: one JSON object a line, none lost."""
+    """Print the answer of a query, then every change of it: one JSON object a line, none lost.
+
+    Instead of a query, --subject, --predicate and --object tell which triples to watch; terms are written as in SPARQL.
+    """
     import json
+
+    if (text is None) == (not any((subject, predicate, object_))):
+        raise typer.BadParameter("give either TEXT, or some of --subject, --predicate and --object")
+    watched = None if text is None else _read(text)
 
     async def work(target: "Space") -> None:
         from tidegate.space.terms import row_json
@@ -250,7 +295,7 @@ def watch_command(
             }
             print(json.dumps({"event": kind, **rows}, ensure_ascii=False), flush=True)
 
-        async with target.watch(_read(text), policy=policy) as watch:
+        async with target.watch(watched, s=subject, p=predicate, o=object_, policy=policy) as watch:
             first = {"version": watch.version, "number": watch.number}
             show("answer", watch, {**first, "rows": list(watch.rows.elements())})
             seen = 0
@@ -261,7 +306,7 @@ def watch_command(
                 if seen == count:
                     return
 
-    _talk(_server(url, username, password_file), space, work)
+    _talk(_server(url, username, password_file), space, work, reconnect=True)
 
 
 @app.command("token")

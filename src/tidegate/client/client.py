@@ -49,7 +49,7 @@ from tidegate.client.subscribing import (
 from tidegate.flow import timeout_policy
 from tidegate.flow.load_report import LoadReport
 from tidegate.flow.timeout import NAME as LOAD_PROPERTY
-from tidegate.flow.timeout import TimeoutPolicy, parse_announcement
+from tidegate.flow.timeout import UNKNOWN, Announcement, TimeoutPolicy, parse_announcement
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.packets import Connack, Disconnect, Subscription, Unsubscribe
 from tidegate.mqtt.properties import Properties, Property
@@ -66,6 +66,12 @@ _CLOSE_TIMEOUT = 5.0
 
 def _no_losses(_response: Message) -> int:
     return 0
+
+
+def _load_of(message: Message) -> Announcement:
+    """What its sender announced; the very UNKNOWN if nothing."""
+    text = dict(message.user_properties).get(LOAD_PROPERTY)
+    return parse_announcement(text) if text else UNKNOWN
 
 
 class Client:
@@ -390,7 +396,8 @@ class Client:
         `policy` says how long to wait in between: "active", "adaptive", "fixed" and the others of `flow.TIMEOUT`, or
         an object. `losses` looks at a response and says how many updates it brought that nobody had told of; that
         is what the adaptive policies live on. A message on the topic filter `nudge` is a reason to ask soon. The load
-        is read from the User Property `tide-load` of a response. A request without response is one more to repeat.
+        is read from the User Property `tide-load` of responses and of such messages. A request without response is one
+        more to repeat.
         """
         found: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
         clock = asyncio.get_running_loop()
@@ -407,26 +414,27 @@ class Client:
                 return Answered(is_dropped=True)
             seconds = clock.time() - began  # without the time that the taker of responses takes
             await found.put(response)
-            load = parse_announcement(dict(response.user_properties).get(LOAD_PROPERTY, ""))
-            return Answered(losses=losses(response), load=load, seconds=seconds)
+            return Answered(losses=losses(response), load=_load_of(response), seconds=seconds)
 
         made = timeout_policy(policy)() if isinstance(policy, str) else policy
         repeating = Repeating(ask, made.loop(), random)
         async with AsyncExitStack() as stack:
             if nudge is not None:
-                await stack.enter_async_context(self.listening(nudge, lambda _: repeating.nudge()))
+                on_nudge = lambda message: repeating.nudge(_load_of(message))  # noqa: E731
+                await stack.enter_async_context(self.listening(nudge, on_nudge))
             work = asyncio.ensure_future(repeating.run())
+            getting = asyncio.ensure_future(found.get())
             try:
                 while True:
-                    getting = asyncio.ensure_future(found.get())
                     await asyncio.wait([getting, work], return_when=asyncio.FIRST_COMPLETED)
                     if not getting.done():
-                        getting.cancel()
                         work.result()
-                    yield await getting
+                    yield getting.result()
+                    getting = asyncio.ensure_future(found.get())
             finally:
                 work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
+                getting.cancel()
+                await asyncio.gather(work, getting, return_exceptions=True)
 
     async def respond(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from tidegate.flow.timeout import UNKNOWN, Announcement, Check, Loop
+from tidegate.flow.timeout import UNKNOWN, Announcement, Check, Loop, Strategy
 
 LONGEST = 86_400.0  # timers of a day at most: some loops never check
 
@@ -49,6 +49,9 @@ class Repeating:
         self.dropped = 0
         self.losses = 0
         self.congested = 0
+        self.is_late = False
+        """Whether an answer is waited for that has taken so long that it means congestion."""
+        self.late = 0
 
     def nudge(self, load: Announcement = UNKNOWN) -> None:
         """Something happened: ask soon, when the policy says that it is this client's turn."""
@@ -86,7 +89,14 @@ class Repeating:
     async def _timed(self) -> Check:
         clock = asyncio.get_running_loop()
         began = clock.time()
-        answered = await self._ask()
+        threshold = self.loop.threshold
+        alarm = None if threshold == inf else clock.call_later(threshold, self._on_late)
+        try:
+            answered = await self._ask()
+        finally:
+            self.is_late = False
+            if alarm is not None:
+                alarm.cancel()
         self.dropped += answered.is_dropped
         self.losses += answered.losses
         return Check(
@@ -96,6 +106,10 @@ class Repeating:
             is_dropped=answered.is_dropped,
             load=answered.load,
         )
+
+    def _on_late(self) -> None:
+        self.is_late = True
+        self.late += 1
 
     async def _check(self) -> None:
         self.checks += 1
@@ -122,6 +136,7 @@ class Repeating:
             self._on_check(check)
 
     def statistics(self) -> dict[str, float]:
+        """Counters; the policy's times in seconds; ν, K, T and τ where it adapts to losses and has seen some."""
         return {
             "checks": self.checks,
             "reactions": self.reactions,
@@ -131,4 +146,15 @@ class Repeating:
             "t_ast": self.loop.t_ast,
             "t_bck": self.loop.t_bck,
             "t_avg": self.loop.t_avg,
+            "late": self.late,
+            **_estimates(self.loop),
         }
+
+
+def _estimates(loop: Loop) -> dict[str, float]:
+    strategy = getattr(loop, "strategy", None)
+    if not isinstance(strategy, Strategy):
+        return {}
+    found = {"nu": strategy.losses.nu, "kind": strategy.losses.kind}
+    expected = strategy.expected()
+    return found if expected is None else {**found, "end": expected.end, "tau": expected.mean}

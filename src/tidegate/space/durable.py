@@ -9,31 +9,39 @@ import re
 import secrets
 import signal
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from pyoxigraph import RdfFormat, Triple, parse
+from pyoxigraph import Triple
 
 from tidegate.space.engine import Outcome, Plan, SpaceEngine
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.journal import (
-    SNAPSHOT_BYTES,
     Done,
     Journal,
+    damaged,
+    encode,
     read_records,
     read_snapshot,
     sync_folder,
     write_snapshot,
 )
 from tidegate.space.lock import FolderLock
+from tidegate.space.outline import outline
 from tidegate.space.settings import SpaceLimits
 from tidegate.space.standing import Change, StandingQuery
 from tidegate.space.terms import row_from_json, row_json, to_ntriples
+from tidegate.space.transfer import read_ntriples
 
 log = logging.getLogger("tidegate.space.durable")
-_SNAPSHOT: Final = re.compile(r"snapshot-(\d+)\.nt")
-_JOURNAL: Final = re.compile(r"journal-(\d+)\.log")
+_SNAPSHOT: Final = re.compile(r"snapshot-(\d+)(?:-(\d+))?\.nt")
+_JOURNAL: Final = re.compile(r"journal-(\d+)(?:-(\d+))?\.log")
+# Aggregates that may give something else when the same triples are asked in another order, as after a snapshot.
+_BY_ORDER: Final = frozenset(("SUM", "AVG", "MIN", "MAX", "SAMPLE", "GROUP_CONCAT"))
+Place: TypeAlias = tuple[int, int]
+"""The version at which a file begins, and how many began there before it."""
 
 
 class DurableSpace:
@@ -46,20 +54,23 @@ class DurableSpace:
         folder: Path | None = None,
         *,
         sync: bool = True,
-        snapshot_bytes: int = SNAPSHOT_BYTES,
+        snapshot_bytes: int | None = None,
     ) -> None:
         self.engine = SpaceEngine(name, limits)
         self._folder = folder
         self._sync = sync
-        self._snapshot_bytes = snapshot_bytes
+        self._snapshot_bytes = snapshot_bytes or limits.snapshot_bytes
+        self._place: Place = (0, 0)
         self._journal: Journal | None = None
         self._snapshot: asyncio.Task[None] | None = None
         self._lock: FolderLock | None = None
+        self._is_closing = False
         self._repeated: dict[int, int] = {}  # checksums of the updates applied again, by version
         self.snapshots = 0
         self.recovered = 0  # records applied again at the start
         self.epoch = secrets.token_hex(4)
         """Tells this space from one of the same name that was lost: versions and numbers are of one epoch."""
+        self._start = secrets.token_hex(4)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = FolderLock(folder)
@@ -75,31 +86,48 @@ class DurableSpace:
         return self.carry_out(self.engine.plan(removed, added))
 
     def carry_out(self, plan: Plan, ended: Mapping[str, SpaceError] | None = None) -> Outcome:
-        if self._journal is not None:
-            self._journal.check()
+        if self._journal is None or not (plan.removed or plan.added):
+            return self.engine.carry_out(plan, ended)
+        self._journal.check()
+        record = encode(self._record(plan))  # which may be too large: nothing has happened yet
         outcome = self.engine.carry_out(plan, ended)
-        if self._journal is not None and not outcome.is_empty:
-            for standing, _ in outcome.failed:
-                # Before the update: it is not to follow that again after a restart.
-                self._journal.add({"end": standing.id})
-            record: dict[str, Any] = {"v": outcome.version}
-            if outcome.removed:
-                record["-"] = to_ntriples(outcome.removed)
-            if outcome.added:
-                record["+"] = to_ntriples(outcome.added)
-            self._journal.add(record)
+        for standing, _ in outcome.failed:
+            # Before the update: it is not to follow that again after a restart.
+            self._journal.add({"end": standing.id})
+        self._journal.add_encoded(record)
         return outcome
 
-    def life(self, standing: StandingQuery) -> str:
-        """The same as long as numbers go on from one another."""
-        return f"{self.epoch}.{standing.life}"
+    def _record(self, plan: Plan) -> dict[str, Any]:
+        record: dict[str, Any] = {"v": self.engine.version + 1}
+        if plan.removed and len(plan.removed) == len(self.engine.store):
+            record["clear"] = True  # however much that was
+        elif plan.removed:
+            record["-"] = to_ntriples(plan.removed)
+        if plan.added:
+            record["+"] = to_ntriples(plan.added)
+        return record
 
-    def watch(self, text: str) -> StandingQuery:
+    def life(self, standing: StandingQuery) -> str:
+        """The same as long as numbers go on from one another, and rows are those of before."""
+        life = f"{self.epoch}.{standing.life}"
+        return f"{life}.{self._start}" if _depends_on_order(standing.text) else life
+
+    def watch(self, text: str, fit: Callable[[StandingQuery], None] | None = None) -> StandingQuery:
+        """What `fit` raises ends a new one before anything of it is on disk."""
         if self._journal is not None:
             self._journal.check()
         known = len(self.engine.standing)
         standing = self.engine.watch(text)
-        if self._journal is not None and len(self.engine.standing) > known:
+        is_new = len(self.engine.standing) > known
+        try:
+            if fit is not None:
+                fit(standing)
+        except BaseException:
+            if is_new:
+                self.engine.end_watch(standing.id)
+                self.engine.lives -= 1  # the lives after it are the same when it all is read again
+            raise
+        if is_new and self._journal is not None:
             self._journal.add({"watch": text})
         return standing
 
@@ -129,6 +157,7 @@ class DurableSpace:
         journal.on_commit(committed)
 
     async def close(self) -> None:
+        self._is_closing = True  # the last commits begin no snapshot that nobody waits for
         if self._snapshot is not None:
             await self._snapshot
         if self._journal is not None:
@@ -137,37 +166,38 @@ class DurableSpace:
             self._lock.release()
 
     def _rotate_if_due(self, journal: Journal) -> None:
-        if journal.size > self._snapshot_bytes and journal is self._journal and self._snapshot is None:
+        is_due = journal.size > self._snapshot_bytes and journal is self._journal and self._snapshot is None
+        if is_due and not self._is_closing:
             self._rotate()
 
     def _rotate(self) -> None:
         """A new journal from here, and a child that writes what all before it amounts to."""
         assert self._folder is not None and self._journal is not None
-        version = self.engine.version
-        old = self._journal
-        path = self._folder / f"journal-{version}.log"
-        if path == old.path:
-            return  # not one update since the last
-        self._journal = Journal(path, sync=self._sync, after=old)
+        version, old = self.engine.version, self._journal
+        place = (version, self._place[1] + 1 if version == self._place[0] else 0)
+        self._journal = Journal(self._folder / _file_name("journal", place), sync=self._sync, after=old)
+        self._place = place
         if self._sync:
             sync_folder(self._folder)  # what is acknowledged from here on is found under this name
-        target = self._folder / f"snapshot-{version}.nt"
+        target = self._folder / _file_name("snapshot", place)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             _write_and_exit(target, self.engine, parent)
-        self._snapshot = asyncio.create_task(self._finish(pid, version, self._journal))
+        self._snapshot = asyncio.create_task(self._finish(pid, place, self._journal))
 
-    async def _finish(self, pid: int, version: int, journal: Journal) -> None:
+    async def _finish(self, pid: int, place: Place, journal: Journal) -> None:
         try:
             if journal.older_closed is not None:
                 await asyncio.shield(journal.older_closed)
             _, status = await asyncio.to_thread(os.waitpid, pid, 0)
-            if status == 0 and self._folder is not None:
+            if status != 0:
+                log.error("a snapshot was not written", extra={"space": self.engine.name, "status": status})
+            elif self._folder is not None:
                 self.snapshots += 1
                 for path in self._folder.iterdir():
                     found = _SNAPSHOT.fullmatch(path.name) or _JOURNAL.fullmatch(path.name)
-                    if found and int(found[1]) < version:
+                    if found and _place(found) < place:
                         path.unlink()
         finally:
             self._snapshot = None
@@ -177,22 +207,21 @@ class DurableSpace:
         for path in folder.glob("_snapshot-*"):
             path.unlink()  # the process ended before it was whole
         names = [path.name for path in folder.iterdir()]
-        snapshots = sorted(int(found[1]) for name in names if (found := _SNAPSHOT.fullmatch(name)))
-        start = snapshots[-1] if snapshots else 0
+        snapshots = sorted(_place(found) for name in names if (found := _SNAPSHOT.fullmatch(name)))
+        start = snapshots[-1] if snapshots else (0, 0)
         if snapshots:
-            _load_snapshot(folder / f"snapshot-{start}.nt", self.engine)
-        journals = sorted(int(found[1]) for name in names if (found := _JOURNAL.fullmatch(name)))
-        for number in journals:
-            path = folder / f"journal-{number}.log"
-            if number >= start:
+            _load_snapshot(folder / _file_name("snapshot", start), self.engine)
+        places = sorted(_place(found) for name in names if (found := _JOURNAL.fullmatch(name)))
+        journals = {place: folder / _file_name("journal", place) for place in places}
+        for place, path in journals.items():
+            if place >= start:
                 # Nothing is written to a journal before the one before it is closed.
-                is_last = not any(
-                    (folder / f"journal-{each}.log").stat().st_size for each in journals if each > number
-                )
+                is_last = not any(later.stat().st_size for each, later in journals.items() if each > place)
                 for record in read_records(path, is_last=is_last):
                     self._repeat(record)
         self._repeated.clear()
-        return folder / f"journal-{max([start, *journals])}.log"
+        self._place = max([start, *places])
+        return folder / _file_name("journal", self._place)
 
     def _repeat(self, record: dict[str, Any]) -> None:
         self.recovered += 1
@@ -202,9 +231,12 @@ class DurableSpace:
         elif "end" in record:
             engine.end_watch(record["end"])
         elif record["v"] == engine.version + 1:
-            engine.apply(_triples(record.get("-", "")), _triples(record.get("+", "")))
+            removed = list(engine.store) if record.get("clear") else read_ntriples(record.get("-", ""))
+            outcome = engine.apply(removed, read_ntriples(record.get("+", "")))
             if engine.version != record["v"]:
                 raise _gap(engine, record["v"])
+            for standing, error in outcome.failed:
+                _say_left_out(engine, standing.text, error)
             self._repeated[record["v"]] = _checksum(record)
         elif record["v"] > engine.version:
             raise _gap(engine, record["v"])
@@ -217,7 +249,24 @@ class DurableSpace:
 
 
 def _checksum(record: dict[str, Any]) -> int:
-    return zlib.crc32(f"{record.get('-', '')}\n{record.get('+', '')}".encode())
+    clear = "*" if record.get("clear") else ""
+    return zlib.crc32(f"{clear}{record.get('-', '')}\n{record.get('+', '')}".encode())
+
+
+def _file_name(kind: str, place: Place) -> str:
+    version, count = place
+    return f"{kind}-{version}{f'-{count}' if count else ''}.{'nt' if kind == 'snapshot' else 'log'}"
+
+
+def _place(found: re.Match[str]) -> Place:
+    return int(found[1]), int(found[2] or 0)
+
+
+@lru_cache(maxsize=4096)
+def _depends_on_order(text: str) -> bool:
+    words = outline(text).words
+    # The store's parser needs no space before a function: HAVINGSUM() is one, too.
+    return not words or any(word.endswith(tuple(_BY_ORDER)) for word in words)
 
 
 def _watch_again(engine: SpaceEngine, text: str) -> StandingQuery | None:
@@ -225,9 +274,14 @@ def _watch_again(engine: SpaceEngine, text: str) -> StandingQuery | None:
     try:
         return engine.watch(text)
     except SpaceError as error:
-        log.warning("a watch is left out", extra={"space": engine.name, "watch": text[:200], "reason": str(error)})
+        _say_left_out(engine, text, error)
         engine.lives += 1  # the lives after it are the same as before
         return None
+
+
+def _say_left_out(engine: SpaceEngine, text: str, error: SpaceError) -> None:
+    fields = {"space": engine.name, "watch": text[:200], "reason": str(error)}
+    log.warning("a watch is left out", extra=fields)
 
 
 def _epoch(path: Path, fresh: str) -> str:
@@ -245,10 +299,6 @@ def _gap(engine: SpaceEngine, version: int) -> SpaceError:
         f"the journal of space {engine.name!r} goes from version {engine.version} to {version}",
         hint="a file is missing: restore the folder from a backup",
     )
-
-
-def _triples(text: str) -> list[Triple]:
-    return [each.triple for each in parse(text.encode(), RdfFormat.N_TRIPLES)] if text else []
 
 
 def _write_and_exit(target: Path, engine: SpaceEngine, parent: int) -> None:
@@ -285,7 +335,10 @@ def _meta(engine: SpaceEngine) -> dict[str, Any]:
 
 def _load_snapshot(path: Path, engine: SpaceEngine) -> None:
     meta, triples = read_snapshot(path)
-    engine.store.bulk_load(triples)
+    try:
+        engine.store.bulk_load(triples)
+    except SyntaxError:
+        raise damaged(path) from None
     engine.version = meta["version"]
     for fields in meta["watches"]:
         standing = _watch_again(engine, fields["text"])

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyoxigraph import Triple
+from pyoxigraph import QueryBoolean, QuerySolutions, QueryTriples, Triple
 
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.pattern_index import PatternIndex
 from tidegate.space.settings import SpaceLimits
 from tidegate.space.standing import Change, StandingQuery, Touched, watch_id
-from tidegate.space.store import TripleStore
+from tidegate.space.store import Torn, TripleStore
 from tidegate.space.terms import canonical_triples
 from tidegate.space.update import Construct, Operation, read_update
 
@@ -57,9 +57,20 @@ class SpaceEngine:
         self.limits = limits or SpaceLimits()
         self.store = TripleStore()
         self.version = 0
+        self._is_changing = False
         self.standing: dict[str, StandingQuery] = {}
         self.lives = 0  # standing queries that ever began
         self._index: PatternIndex[tuple[str, int]] = PatternIndex()
+
+    def ask(self, text: str) -> tuple[QuerySolutions | QueryBoolean | QueryTriples, int]:
+        """Begin a query, in any thread; with the version that it is about. Raises as the store's `ask` does."""
+        version = self.version
+        if self._is_changing:
+            raise Torn
+        answer = self.store.ask(text)
+        if self._is_changing or version != self.version:
+            raise Torn
+        return answer, version
 
     def insert(self, triples: Iterable[Triple]) -> Outcome:
         return self.apply((), triples)
@@ -120,7 +131,10 @@ class SpaceEngine:
 
     def plan(self, removed: Iterable[Triple], added: Iterable[Triple]) -> Plan:
         """To be carried out before anything else changes; raises if the space would grow too large."""
-        gone, come = self.store.difference(removed, added)
+        return self.plan_difference(*self.store.difference(removed, added))
+
+    def plan_difference(self, gone: list[Triple], come: list[Triple]) -> Plan:
+        """The same of exactly what changes, as the store's `difference` gave it."""
         size = len(self.store) + len(come) - len(gone)
         if size > self.limits.triples and (gone or come):
             raise SpaceError(
@@ -149,8 +163,10 @@ class SpaceEngine:
                 outcome.failed.append((standing, _reason(error)))
             else:
                 left[standing] = touch
+        self._is_changing = True
         self.store.change(gone, come)
         self.version = outcome.version
+        self._is_changing = False
         for standing, touch in left.items():
             try:
                 change = standing.after(touch, self.version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import BinaryIO, Final
 
@@ -16,6 +15,7 @@ from pyoxigraph import (
     parse,
 )
 
+from tidegate.space.bounds import check_json, check_turtle, check_xml
 from tidegate.space.errors import Fault, SpaceError, malformed
 from tidegate.space.store import first_line
 
@@ -35,8 +35,7 @@ RESULTS: Final = {
     "text/csv": QueryResultsFormat.CSV,
     "text/tab-separated-values": QueryResultsFormat.TSV,
 }
-DEPTH: Final = 100
-_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_ACCEPT: Final = 4096  # characters of an Accept header that are worth reading
 GRAPHS: Final = {
     TURTLE: RdfFormat.TURTLE,
     "application/x-turtle": RdfFormat.TURTLE,
@@ -58,6 +57,8 @@ def negotiate(accept: str | None, offered: Sequence[str]) -> str:
     """The offered type that an Accept header likes most; raises `SpaceError` if it likes none."""
     if not accept or not accept.strip():
         return offered[0]
+    if len(accept) > _ACCEPT:
+        raise SpaceError(Fault.CONTENT_TYPE, f"an Accept of {len(accept)} characters", hint="name fewer types")
     best, best_quality = "", 0.0
     for name in offered:
         quality = _quality(accept, name)
@@ -108,7 +109,11 @@ def read_triples(data: bytes, content_type: str | None) -> list[Triple]:
             hint=f"send one of {', '.join(GRAPHS)}",
         )
     if format_ == RdfFormat.JSON_LD:
-        _check_depth(data)
+        check_json(data)
+    elif format_ == RdfFormat.RDF_XML:
+        check_xml(data)
+    else:
+        check_turtle(data)
     try:
         # Blank nodes are those of this document alone.
         found = list(parse(data, format_, without_named_graphs=True, rename_blank_nodes=True))
@@ -117,19 +122,6 @@ def read_triples(data: bytes, content_type: str | None) -> list[Triple]:
     except (ValueError, OSError) as error:
         raise malformed(f"not {name}: {first_line(error)}") from None
     return [each.triple for each in found]
-
-
-def _check_depth(data: bytes) -> None:
-    """The time to read JSON-LD grows with the square of its depth."""
-    depth = 0
-    for found in _BRACKETS.finditer(data):
-        bracket = found[0]
-        if bracket in (b"{", b"["):
-            depth += 1
-            if depth > DEPTH:
-                raise malformed(f"JSON-LD nested more than {DEPTH} deep", "write it flatter, or as Turtle")
-        elif bracket in (b"}", b"]"):
-            depth -= 1
 
 
 def write_answer(

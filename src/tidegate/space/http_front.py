@@ -13,6 +13,7 @@ The token of `Authorization: Bearer …` says who asks.
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
@@ -43,6 +44,11 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _GRAPHS: Final = ("default-graph-uri", "named-graph-uri", "using-graph-uri", "using-named-graph-uri")
 OPEN: Final = 1024  # requests served at once
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_UPDATE: Final = re.compile(
+    rb"(?:\s++|#[^\n]*+|(?:PREFIX\s++[^\s<]*+\s*+|BASE\s*+)<[^>]*+>)*+"
+    rb"(?:INSERT|DELETE|CLEAR|LOAD|DROP|CREATE|WITH|ADD|MOVE|COPY)\b",
+    re.IGNORECASE,
+)
 EVERYTHING: Final = b"CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"
 
 
@@ -94,18 +100,35 @@ class HttpFront:
         """Before anything of a body is read."""
         if self._open >= OPEN:
             busy = SpaceError(Fault.BUSY, "too many requests", hint="try again later", retry_after=1.0)
-            return _failure(busy)
+            return self._refusal(request, busy)
         self._open += 1
         try:
             if self._service.rights.is_open:
                 _check_local(request)
             return await handler(request)
         except SpaceError as error:
-            return _failure(error)
+            return self._refusal(request, error)
         except _UnknownToken as error:
-            return _failure(error.error, status=401)
+            return self._refusal(request, error.error, status=401)
         finally:
             self._open -= 1
+
+    def _refusal(self, request: web.Request, error: SpaceError, *, status: int = 0) -> web.Response:
+        """Of what the service never saw; clients slow down by its load all the same."""
+        space = request.match_info.get("space", "")
+        asked = Request(space=space, operation=_operation(request), body=b"")
+        load = self._service.announce(asked, retry_after=error.retry_after)
+        status = status or self._status(request, error, is_about_body=True)
+        return _failure(error, {NAME.title(): load.encode()}, status)
+
+    def _status(self, request: web.Request, error: SpaceError, *, is_about_body: bool) -> int:
+        """401 where a token could help and none was sent; a content type is of the body or of the answer."""
+        rights = self._service.rights
+        if error.fault is Fault.FORBIDDEN and rights.tokens and "Authorization" not in request.headers:
+            return 401
+        if error.fault is Fault.CONTENT_TYPE and is_about_body:
+            return 415
+        return STATUS[error.fault]
 
     async def _about(self, request: web.Request) -> web.Response:
         """Of the spaces that whoever asks may read."""
@@ -131,6 +154,16 @@ class HttpFront:
         space, who = request.match_info["space"], self._who(request)
         self._service.admit(Request(space=space, operation=operation, body=b"", who=who))
 
+    def _admit_form(self, request: web.Request) -> None:
+        """It may be either, and most are queries."""
+        try:
+            self._admit(request, Operation.QUERY)
+        except SpaceError as error:
+            try:
+                self._admit(request, Operation.UPDATE)
+            except SpaceError:
+                raise error from None
+
     async def _sparql(self, request: web.Request) -> web.Response:
         operation, body = await self._protocol(request)
         return await self._ask(request, operation, body, request.content_type)
@@ -146,10 +179,7 @@ class HttpFront:
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "POST"])
         kind = plain_type(request.headers.get("Content-Type"))
         if kind == _FORM:
-            try:
-                self._admit(request, Operation.QUERY)
-            except SpaceError:
-                self._admit(request, Operation.UPDATE)  # it may be either
+            self._admit_form(request)
             form = await request.post()
             for name in _GRAPHS:
                 if name in form:
@@ -202,7 +232,9 @@ class HttpFront:
             )
         )
         if response.error is not None:
-            return _failure(response.error, response)
+            error = _explained(response.error, operation, body)
+            is_rdf = operation in (Operation.INSERT, Operation.REMOVE)
+            return _failure(error, _headers(response), self._status(request, error, is_about_body=is_rdf))
         headers = _headers(response)
         return web.Response(body=response.body, headers={**headers, "Content-Type": response.content_type})
 
@@ -236,15 +268,31 @@ def _headers(response: Response) -> dict[str, str]:
     return headers
 
 
-def _failure(error: SpaceError, response: Response | None = None, *, status: int = 0) -> web.Response:
-    headers = {} if response is None else _headers(response)
+def _operation(request: web.Request) -> Operation:
+    """What it would have been, as far as its head tells."""
+    last = request.path.rpartition("/")[2]
+    if last in (Operation.WATCH, Operation.CHECK):
+        return Operation(last)
+    is_update = plain_type(request.headers.get("Content-Type")) == SPARQL_UPDATE
+    is_writing = is_update or (last == "data" and request.method != "GET")
+    return Operation.UPDATE if is_writing else Operation.QUERY
+
+
+def _explained(error: SpaceError, operation: Operation, body: bytes) -> SpaceError:
+    """An update where a query should be is what many clients send at first."""
+    if operation is Operation.QUERY and error.fault is Fault.MALFORMED and _UPDATE.match(body):
+        return malformed(str(error), f"it is an update: POST it as update=…, or as {SPARQL_UPDATE}")
+    return error
+
+
+def _failure(error: SpaceError, headers: dict[str, str], status: int) -> web.Response:
     if error.retry_after > 0.0:
         headers["Retry-After"] = str(max(1, round(error.retry_after)))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     fields = {"error": str(error), "fault": error.fault.value, "hint": error.hint}
     return web.Response(
-        status=status or STATUS[error.fault],
+        status=status,
         text=json.dumps(fields) + "\n",
         content_type="application/json",
         headers=headers,

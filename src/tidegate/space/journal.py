@@ -1,10 +1,10 @@
 """Updates on disk before they are acknowledged, and snapshots so that the journal does not grow for ever.
 
-A record is its length, a checksum, and JSON. A snapshot is a file of its own: one line about versions and watches,
-then N-Triples. After a crash the newest snapshot is loaded and the records after it are applied again; standing
-queries see them as they did before, so the notifications that somebody missed are there again, with the same numbers.
-The last record may be torn: nobody was told that it was done. It is cut off and kept in a file of its own. Damage
-anywhere else is refused, not repaired.
+A record is its length, a checksum, and JSON. A snapshot is a file of its own: one line with a checksum, its size, and
+what there is to know about versions and watches, then N-Triples. After a crash the newest snapshot is loaded and the
+records after it are applied again; standing queries see them as they did before, so the notifications that somebody
+missed are there again, with the same numbers. The last record may be torn: nobody was told that it was done. It is cut
+off and kept in a file of its own. Damage anywhere else is refused, not repaired.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ log = logging.getLogger("tidegate.space.journal")
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _HEAD: Final = struct.Struct("<II")
 _BEGIN: Final = re.compile(rb'\{"(?:v|watch|end)":')  # of what any record holds
-SNAPSHOT_BYTES: Final = 64 * 1024 * 1024  # of journal that make a snapshot worth while
+_CHECKED: Final = re.compile(rb'\{"crc":(\d+),"size":(\d+),')  # older snapshots begin with the version
+MOST: Final = 2**32 - 1  # bytes of a record
 Done: TypeAlias = Callable[[SpaceError | None], None]
 """Called when something is on disk, or with the reason why it will never be."""
 
@@ -60,9 +61,11 @@ class Journal:
             raise _cannot_write(error)
 
     def add(self, record: dict[str, Any]) -> None:
+        self.add_encoded(encode(record))
+
+    def add_encoded(self, data: bytes) -> None:
         if self._error is not None:
             return  # nobody is told that it was done
-        data = _json(record).encode()
         self._pending.append(_HEAD.pack(len(data), zlib.crc32(data)) + data)
         self.size += len(data) + _HEAD.size
 
@@ -134,6 +137,14 @@ class Journal:
             await self._writing
         self._thread.shutdown()
         os.close(self._file)
+
+
+def encode(record: dict[str, Any], most: int = MOST) -> bytes:
+    """Raises `SpaceError` for what no record can hold."""
+    data = _json(record).encode()
+    if len(data) > most:
+        raise SpaceError(Fault.TOO_LARGE, f"a change of {len(data)} bytes", hint="split it")
+    return data
 
 
 def _tell(waiter: asyncio.Future[None], error: SpaceError | None) -> None:
@@ -209,7 +220,9 @@ def write_snapshot(
     """Whole or not at all; in the end it is asked whether it still `is_wanted`."""
     temporary = path.with_name(f"_{path.name}")
     with temporary.open("wb") as file:
-        file.write(json.dumps(meta, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        head = _json(meta).encode()
+        checksum = zlib.crc32(triples, zlib.crc32(head))
+        file.write(f'{{"crc":{checksum},"size":{len(triples)},'.encode() + head[1:] + b"\n")
         file.write(triples)
         file.flush()
         os.fsync(file.fileno())
@@ -230,11 +243,24 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_snapshot(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Raises `SpaceError` for one that is not whole."""
     head, _, triples = path.read_bytes().partition(b"\n")
+    found = _CHECKED.match(head)
+    if found is not None:
+        head = b"{" + head[found.end() :]
+        checksum = zlib.crc32(triples, zlib.crc32(head))
+        if (checksum, len(triples)) != (int(found[1]), int(found[2])):
+            raise damaged(path)
+    elif not head.startswith(b'{"version":'):
+        raise damaged(path)
     try:
         meta = json.loads(head)
     except ValueError:
-        raise SpaceError(
-            Fault.INTERNAL, f"{path} is damaged", hint="restore it from a backup; nothing was changed"
-        ) from None
+        raise damaged(path) from None
     return meta, triples
+
+
+def damaged(path: Path) -> SpaceError:
+    return SpaceError(
+        Fault.INTERNAL, f"{path} is damaged", hint="restore it from a backup; nothing was changed"
+    )

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyoxigraph import Triple
 
-from tidegate.client import Client, Message
+from tidegate.client import Client, Message, NoResponder
 from tidegate.flow import timeout_policy
 from tidegate.flow.timeout import NAME, UNKNOWN, Announcement, TimeoutPolicy, parse_announcement
 from tidegate.space.errors import Fault, SpaceError
@@ -69,15 +69,23 @@ class Space:
         timeout: float | None = None,
         qos: int = 1,
     ) -> Reply:
-        """Ask for anything; raises `SpaceError` for a refusal, `OperationTimeout` if there is no answer."""
-        message = await self.client.request(
-            f"{self.prefix}/{self.name}/{operation}",
-            body,
-            timeout=self.timeout if timeout is None else timeout,
-            qos=qos,
-            content_type=content_type,
-            user_properties=((ACCEPT, accept),) if accept else (),
-        )
+        """Ask for anything; raises `SpaceError` for a refusal, `OperationTimeout` if there is no answer, and
+        `NoResponder` if the MQTT broker knows that nobody serves the space.
+        """
+        try:
+            message = await self.client.request(
+                f"{self.prefix}/{self.name}/{operation}",
+                body,
+                timeout=self.timeout if timeout is None else timeout,
+                qos=qos,
+                content_type=content_type,
+                user_properties=((ACCEPT, accept),) if accept else (),
+            )
+        except NoResponder:
+            raise NoResponder(
+                f"nobody serves space {self.name!r}",
+                hint=f"check the name, or start one: tidegate space serve --space {self.name}",
+            ) from None
         return read_reply(message)
 
     async def query(self, text: str, **options: Any) -> Answer:

@@ -26,5 +26,7 @@ class FolderLock:
 
     def release(self) -> None:
         if self._file >= 0:
+            # Closing alone is not enough: a child that was forked a moment ago still has the file open.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
             self._file = -1

@@ -2,14 +2,15 @@
 
 Requests are messages to `tide/space/<space>/<operation>` with a Response Topic. The answer has the version of the
 space and the broker's load as User Properties; what went wrong is in `fault` and `hint`. It is an ordinary client:
-any MQTT 5 broker will do, and that broker's rights decide who may ask for what.
+any MQTT 5 broker will do, and that broker's rights decide who may ask for what. It takes the requests of its own spaces
+alone, so that several space brokers can share an MQTT broker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from tidegate.client import Acknowledgement, Client, ClientError, Message
@@ -17,7 +18,8 @@ from tidegate.client.fields import MessageFields
 from tidegate.errors import TidegateError
 from tidegate.flow.timeout import NAME
 from tidegate.mqtt.errors import TopicNameInvalid
-from tidegate.mqtt.topics import validate_topic_name
+from tidegate.mqtt.topics import matches, validate_topic_name
+from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.requests import ACCEPT, PREFIX, Operation, Request, Response, changes_topic
 from tidegate.space.rights import MQTT, Access
 from tidegate.space.service import SpaceService
@@ -28,6 +30,7 @@ OPERATIONS: Final = frozenset(Operation)
 A_TURN: Final = 32  # messages after which others have their turn
 HEAD: Final = 2048  # bytes of an answer's packet that are neither its body nor what the request gave
 OPEN: Final = 8192  # requests that are served, wait, or have an answer to be sent
+PROBE: Final = 1.0  # seconds within which another broker of a space would have answered
 
 
 class MqttFront:
@@ -37,11 +40,21 @@ class MqttFront:
     sent: beyond it no message is taken, so that in the end the MQTT broker waits.
     """
 
-    def __init__(self, service: SpaceService, client: Client, *, prefix: str = PREFIX, qos: int = 1) -> None:
+    def __init__(
+        self,
+        service: SpaceService,
+        client: Client,
+        *,
+        prefix: str = PREFIX,
+        qos: int = 1,
+        reply: Sequence[str] = ("#",),
+    ) -> None:
+        """`reply` are filters for the topics that answers may go to."""
         self._service = service
         self._client = client
         self._prefix = prefix
         self._qos = qos
+        self._reply = tuple(reply)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_free = asyncio.Event()
         self._starting = 0  # tasks with an update that are not in its lane yet: nothing may overtake them
@@ -49,8 +62,30 @@ class MqttFront:
         self.unsent = 0  # answers that did not reach the MQTT broker
         self.ignored = 0
 
+    async def check_free(self) -> None:
+        """Raises `SpaceError` if somebody else answers for a space: half of the updates would go to each."""
+        names = list(self._service.spaces)
+        for name, is_taken in zip(names, await asyncio.gather(*map(self._is_taken, names)), strict=True):
+            if is_taken:
+                raise SpaceError(
+                    Fault.INTERNAL,
+                    f"space {name!r} is served by somebody else at {self._client.endpoint}",
+                    hint="stop that one, or give this space another name with --space",
+                )
+
+    async def _is_taken(self, name: str) -> bool:
+        """Any answer is one, a refusal too. Who died is not waited for longer than a moment."""
+        topic = f"{self._prefix}/{name}/{Operation.QUERY}"
+        try:
+            await self._client.request(topic, b"ASK {}", timeout=PROBE)
+        except ClientError:
+            return False  # nobody is there, or we may not ask
+        return True
+
     async def start(self) -> None:
-        await self._client.subscribe(*(f"{self._prefix}/+/{operation}" for operation in Operation), qos=1)
+        topics = [f"{self._prefix}/{name}/{each}" for name in self._service.spaces for each in Operation]
+        # What is retained was sent once, and must not be done again at every start.
+        await self._client.subscribe(*topics, qos=1, retain_handling=2)
         self._service.notify = self._notify
 
     async def run(self) -> None:
@@ -77,6 +112,8 @@ class MqttFront:
         request = self._read(message)
         if request is None:
             self.ignored += 1
+            reason = "no response topic" if message.response_topic is None else "it may not be answered"
+            log.debug("a request was ignored", extra={"topic": message.topic, "reason": reason})
             return
         if self._starting == 0 and self._service.handle_nowait(
             request, lambda response: self._respond(message, response)
@@ -133,11 +170,10 @@ class MqttFront:
     def _read(self, message: Message) -> Request | None:
         levels = message.topic.removeprefix(f"{self._prefix}/").split("/")
         response_topic = message.response_topic
-        # An answer must not become a request, or a notification that nobody sent.
         if (
-            response_topic is None
-            or not _is_topic(response_topic)
-            or response_topic.startswith((f"{self._prefix}/", "$"))
+            message.retain
+            or response_topic is None
+            or not self._may_answer_to(response_topic)
             or len(levels) != 2
             or levels[1] not in OPERATIONS
         ):
@@ -154,6 +190,11 @@ class MqttFront:
             room=self._room(message, response_topic),
         )
 
+    def _may_answer_to(self, topic: str) -> bool:
+        """An answer must not become a request, or a notification that nobody sent."""
+        is_own = topic.startswith((f"{self._prefix}/", "$"))
+        return _is_topic(topic) and not is_own and any(matches(each, topic) for each in self._reply)
+
     def _room(self, message: Message, response_topic: str) -> int | None:
         """What the MQTT broker takes in one packet, without what goes with every answer."""
         largest = self._client.limits.maximum_packet_size
@@ -162,6 +203,8 @@ class MqttFront:
         return largest - HEAD - len(response_topic.encode()) - len(message.correlation_data or b"")
 
     def _notify(self, space: str, watch: str, data: bytes) -> None:
+        if not self._service.rights.may(MQTT, space, Access.READ):
+            return  # somebody watches over HTTP, and what they see is not for everybody here
         topic = changes_topic(space, watch, self._prefix)
         try:
             future = self._client.publish_nowait(topic, data, qos=self._qos, content_type="application/json")

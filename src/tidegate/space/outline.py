@@ -8,10 +8,11 @@ matters.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.space.tokens import Token, Unreadable, is_ambiguous, tokenize, words
+from tidegate.space.tokens import Token, Unreadable, is_ambiguous, mentioned, tokenize, words
 
 Slot = tuple[Token, ...]
 """The tokens of one term of a pattern; a literal has up to three."""
@@ -36,13 +37,26 @@ class Outline:
     is_plain: bool = True
     is_wild: bool = False
     words: set[str] = field(default_factory=set)
+    tokens: list[Token] | None = None  # unless it cannot be cut into them, or in two ways
     variables: list[str] = field(default_factory=list)  # of the patterns, in order of appearance
 
     @property
     def is_one_pattern(self) -> bool:
-        """Nothing to join and nothing to compute: each row of the answer is one triple."""
+        """Nothing to join and nothing to compute: each triple that matches is a row, and none is passed over."""
         is_plain = self.form == "SELECT" and self.is_plain and not self.is_wild and "ORDER" not in self.words
-        return is_plain and len(self.patterns) == 1 and not self.has_filter and not self.predicates
+        if not is_plain or len(self.patterns) != 1 or self.has_filter or self.predicates:
+            return False
+        names = [slot[0].text[1:] for slot in self.patterns[0] if slot[0].kind == "var"]
+        return len(set(names)) == len(names)
+
+    def mentions(self, among: Iterable[str]) -> list[str]:
+        """Those of these keywords that it may have, in their order; rather too many if it cannot be read."""
+        if self.tokens is not None:
+            found = mentioned(self.tokens, among)
+        else:
+            capitals = self.text.upper()
+            found = {each for each in among if each in capitals}
+        return [each for each in among if each in found]
 
 
 def outline(text: str) -> Outline:
@@ -51,8 +65,10 @@ def outline(text: str) -> Outline:
     try:
         tokens = tokenize(text)
         found.words = words(tokens)
+        is_clear = not is_ambiguous(tokens)
+        found.tokens = tokens if is_clear else None
         _Walk(tokens, found).query()
-        if is_ambiguous(tokens):
+        if not is_clear:
             raise Unreadable("it can be read in two ways")
     except (Unreadable, IndexError, RecursionError):
         found.is_wild, found.is_plain = True, False
@@ -246,6 +262,8 @@ class _Walk:
             self._at += 1
             return (token,)
         following = self._tokens[self._at + 1]
+        if following.kind == "number" and following.text.startswith("+"):
+            raise Unreadable("to the store, the sign belongs to the predicate: it is a path")
         is_path = token.kind == "op" or (
             following.kind == "op" and following.text in ("/", "|", "*", "+", "?")
         )

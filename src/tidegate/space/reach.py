@@ -15,8 +15,10 @@ _WORD: Final = re.compile(r"(?:(?<![\w:?$@])|(?<=\d)|(?<=true)|(?<=false))SERVIC
 _SILENT: Final = re.compile("SILENT", re.IGNORECASE)
 _SPACE: Final = re.compile(r"\s*+")
 _COMMENTS: Final = re.compile(r"(?:\s++|#[^\n\r]*+)*+")
-_IRI_OR_VARIABLE: Final = re.compile(r"<[^<>\s]*+>|[?$]\w+")
-_PREFIX: Final = re.compile(r"[\w.-]*+")
+_IRI: Final = re.compile(r"<[^<>\s]*+>")
+# Names have more characters than Python's words, U+203F among them: whatever ends none is taken.
+_VARIABLE: Final = re.compile(r"[^\s{#]*+")
+_PREFIX: Final = re.compile(r"[^\s:{#<>\"'()]*+")
 _LOCAL: Final = re.compile(r":(?:[^\s#{\\]|\\.)*+", re.DOTALL)
 
 
@@ -45,6 +47,7 @@ class _Look:
     def __init__(self, text: str) -> None:
         self._text = text
         self._comments = _Run(_COMMENTS, text)
+        self._variable = _Run(_VARIABLE, text)
         self._prefix = _Run(_PREFIX, text)
         self._local = _Run(_LOCAL, text)
 
@@ -57,9 +60,11 @@ class _Look:
         )
 
     def _is_name_and_group(self, at: int) -> bool:
-        found = _IRI_OR_VARIABLE.match(self._text, at)
+        found = _IRI.match(self._text, at)
         if found is not None:
             end = found.end()
+        elif self._text.startswith(("?", "$"), at):
+            end = self._variable.end(at)
         else:
             colon = self._prefix.end(at)
             if not self._text.startswith(":", colon):

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from tidegate.flow.timeout import UNKNOWN, Announcement
-from tidegate.space.errors import SpaceError
+from tidegate.space.errors import Fault, SpaceError, malformed
 from tidegate.space.rights import ANONYMOUS, Access
 
 JSON: Final = "application/json"
@@ -60,3 +60,18 @@ class Response:
 
 def changes_topic(space: str, watch: str, prefix: str = PREFIX) -> str:
     return f"{prefix}/{space}/changes/{watch}"
+
+
+def as_text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise malformed("the request is not UTF-8") from None
+
+
+def no_room(room: int) -> SpaceError:
+    return SpaceError(
+        Fault.TOO_LARGE,
+        f"the answer has more than {room} bytes, and the MQTT broker takes no such packet",
+        hint="ask for less, ask over HTTP, or raise max_packet_size of the MQTT broker",
+    )

@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import secrets
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import ip_address
@@ -67,6 +68,18 @@ class SpaceRights:
                 f"{who} may not {access} space {space!r}",
                 hint=f"ask the administrator for a line in [spaces.{space}]",
             )
+
+    def oddities(self, served: Iterable[str]) -> list[str]:
+        """What is allowed to nobody or for nothing: most likely a name that is spelt wrong."""
+        known, names = {EVERYBODY, ANONYMOUS, MQTT, *self.tokens}, set(served)
+        found = [f"[spaces.{space}]: no such space is served" for space in self.spaces if space not in names]
+        for space, accesses in self.spaces.items():
+            for access, allowed in accesses.items():
+                found += [
+                    f"[spaces.{space}] {access}: there is no token of {who!r}"
+                    for who in sorted(allowed - known)
+                ]
+        return found
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.client import Client
+from tidegate.mqtt.errors import TopicFilterInvalid
+from tidegate.mqtt.topics import validate_topic_filter
 from tidegate.space.errors import Fault, SpaceError, malformed
+from tidegate.space.link import follow_link
 from tidegate.space.mqtt_front import MqttFront
 from tidegate.space.requests import PREFIX
 from tidegate.space.rights import SpaceRights, is_loopback
@@ -31,7 +34,10 @@ SWEEP: Final = 10.0  # seconds between two looks for watches that nobody wants
 
 @dataclass(slots=True, kw_only=True)
 class ServeOptions:
-    """`client` makes the MQTT client, None for HTTP alone; `http_port` None for MQTT alone, 0 for any."""
+    """`client` makes the MQTT client, None for HTTP alone; `http_port` None for MQTT alone, 0 for any.
+
+    `reply` are filters for the topics that answers over MQTT may go to.
+    """
 
     spaces: list[str] = field(default_factory=lambda: ["default"])
     client: Callable[[], Client] | None = None
@@ -45,11 +51,19 @@ class ServeOptions:
     query_workers: int = 4
     queue: int = 256
     notification_qos: int = 1
+    reply: list[str] = field(default_factory=lambda: ["#"])
 
     def check(self) -> None:
         for name in self.spaces:
             if not _NAME.fullmatch(name):
                 raise malformed(f"{name!r} is no name for a space", "use letters, digits, - and _")
+        for each in self.reply:
+            try:
+                validate_topic_filter(each)
+            except TopicFilterInvalid as error:
+                raise malformed(
+                    f"--reply {each!r}: {error}", "give a topic filter such as replies/#"
+                ) from None
         if self.client is None and self.http_port is None:
             raise malformed("neither MQTT nor HTTP is served", "leave out --no-mqtt, or give --http-port")
         if self.http_port is not None and self.rights.is_open and not is_loopback(self.http_host):
@@ -63,6 +77,8 @@ class ServeOptions:
 async def serve(options: ServeOptions, ready: Callable[[str], None] = print) -> None:
     """Until SIGTERM or SIGINT; raises what makes serving impossible. `ready` gets one line."""
     options.check()
+    for each in options.rights.oddities(options.spaces):
+        log.warning("rights file: %s", each)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,9 +107,11 @@ async def serve(options: ServeOptions, ready: Callable[[str], None] = print) -> 
         if options.client is not None:
             client = options.client()
             await stack.enter_async_context(client)
-            mqtt = MqttFront(service, client, qos=options.notification_qos)
+            mqtt = MqttFront(service, client, qos=options.notification_qos, reply=options.reply)
+            await mqtt.check_free()
             await mqtt.start()
             tasks.start(mqtt.run())
+            tasks.start(follow_link(client, lambda is_there: _log_link(client, is_there)))
             places.append(f"{client.endpoint} {PREFIX}/<space>")
         tasks.start(_sweep(service))
         kept = "in memory" if options.data is None else f"in {options.data}"
@@ -112,6 +130,13 @@ def _leave() -> None:
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)
+
+
+def _log_link(client: Client, is_there: bool) -> None:
+    if is_there:
+        log.info("the MQTT broker is back", extra={"endpoint": str(client.endpoint)})
+    else:
+        log.warning("the MQTT broker is lost; trying again", extra={"endpoint": str(client.endpoint)})
 
 
 async def _sweep(service: SpaceService) -> None:

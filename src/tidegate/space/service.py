@@ -13,39 +13,33 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 from pyoxigraph import Triple
 
-from tidegate.flow.timeout import UNKNOWN, Announcement
+from tidegate.flow.timeout import Announcement
 from tidegate.space.answers import Answers
 from tidegate.space.durable import DurableSpace, change_json
 from tidegate.space.engine import Outcome, Plan
-from tidegate.space.errors import Fault, SpaceError, malformed
-from tidegate.space.formats import plain_type, read_triples
+from tidegate.space.errors import Fault, SpaceError
+from tidegate.space.formats import read_triples
 from tidegate.space.lane import Lane
-from tidegate.space.outline import outline
-from tidegate.space.requests import JSON, Operation, Request, Response, changes_topic
+from tidegate.space.load import Load
+from tidegate.space.requests import JSON, Operation, Request, Response, as_text, no_room
 from tidegate.space.rights import Access, SpaceRights
 from tidegate.space.runner import Runner
 from tidegate.space.settings import SpaceLimits
-from tidegate.space.standing import Change, watch_id
-from tidegate.space.store import check_query
-from tidegate.space.terms import row_json
 from tidegate.space.transfer import evaluate_update
 from tidegate.space.trial import try_out
 from tidegate.space.update import read_update
-from tidegate.space.watchers import Watchers
+from tidegate.space.watches import Watches
 
 log = logging.getLogger("tidegate.space")
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 LARGE: Final = 64 * 1024  # bytes of a request that is read in a thread
-USE: Final = 0.6  # of the capacity that checks of watchers may take: the rest is for reactions and others
-HEAD: Final = 1024  # bytes of the answer to a check beside the changes
-FRESH: Final = 0.01  # seconds that an announced load is good for
+MANY: Final = 1000  # triples whose difference to what is there is taken in a thread
 UNCOMMITTED: Final = (
     4096  # updates that may wait for the disk without a task that whoever takes requests can count
 )
@@ -91,13 +85,10 @@ class SpaceService:
             seconds=self.limits.query_time, max_bytes=self.limits.answer_bytes, workers=query_workers
         )
         self._answers = Answers(self._runner, self.lanes[Operation.QUERY])
-        self.watchers = Watchers(
-            ((name, watch) for name, space in self.spaces.items() for watch in space.engine.standing),
-            self.limits.lease,
-        )
+        self._watches = Watches(self.spaces, self.lanes, self._runner, self.limits)
+        self.watchers = self._watches.watchers
         self._commits: dict[str, deque[Outcome]] = {name: deque() for name in names}
-        self._announced: dict[tuple[Operation, str], tuple[float, Announcement]] = {}
-        self._told: dict[int, tuple[float, Announcement]] = {}
+        self._load = Load(self.spaces, self.watchers, self.lanes[Operation.QUERY])
         self._uncommitted = 0
         self.answered = 0
         self.notified = 0
@@ -115,15 +106,16 @@ class SpaceService:
             space = self.admit(request)
             match request.operation:
                 case Operation.QUERY:
-                    text = _text(request.body)
+                    text = as_text(request.body)
                     body, content_type, version = await self._answers.ask(space, text, request.accept or "")
                 case Operation.WATCH:
-                    body, content_type, version = await self._watch(space, request)
+                    body, content_type, version = await self._watches.begin(space, request)
                 case Operation.CHECK:
-                    body, content_type, version = await self._check(space, request)
+                    body, content_type, version = await self._watches.check(space, request)
                 case _:
                     return await self._update(space, request)
-            _check_room(request, body)
+            if request.room is not None and len(body) > request.room:
+                raise no_room(request.room)
         except Exception as error:  # noqa: BLE001 - whatever it is, only this request fails
             return self._failure(request, error)
         return Response(body=body, content_type=content_type, version=version, load=self.announce(request))
@@ -213,8 +205,8 @@ class SpaceService:
         if request.operation is not Operation.UPDATE:
             triples = read_triples(request.body, request.content_type)
             return ([], triples) if request.operation is Operation.INSERT else (triples, [])
-        operations = read_update(_text(request.body))
-        if all(operation.is_data or operation.is_clear for operation in operations):
+        operations = read_update(as_text(request.body))
+        if all(operation.is_data for operation in operations):
             return space.engine.rehearse(operations)
         return None
 
@@ -222,10 +214,11 @@ class SpaceService:
         if request.operation is not Operation.UPDATE:
             triples = await asyncio.to_thread(read_triples, request.body, request.content_type)
             return ([], triples) if request.operation is Operation.INSERT else (triples, [])
-        text = _text(request.body)
+        text = as_text(request.body)
         operations = await asyncio.to_thread(read_update, text)
         if all(operation.is_data or operation.is_clear for operation in operations):
-            return space.engine.rehearse(operations)
+            engine = space.engine  # which is not changed, not even in between
+            return await self._runner.beside(engine.store, lambda: engine.rehearse(operations))
         if any(max(len(each.remove), len(each.add)) > self.limits.query_bytes for each in operations):
             raise SpaceError(
                 Fault.TOO_LARGE,
@@ -236,14 +229,20 @@ class SpaceService:
 
     async def _apply(self, space: DurableSpace, removed: list[Triple], added: list[Triple]) -> Outcome:
         """Watches that may take too long to follow it are tried out first; those that do are ended."""
-        plan = space.engine.plan(removed, added)
+        store = space.engine.store
+        if len(removed) + len(added) > MANY:
+            # Whoever has the turn is the only one who changes this space.
+            exact = await self._runner.beside(store, lambda: store.difference(removed, added))
+        else:
+            exact = store.difference(removed, added)
+        plan = space.engine.plan_difference(*exact)
         tried: set[str] = set()
         slow: dict[str, SpaceError] = {}
         while risky := [each for each in plan.risky if each.id not in tried]:
             names, failed = await try_out(self._runner, space.engine, plan, risky)
             tried |= names
             slow |= failed
-            plan = space.engine.plan(removed, added)  # watches may have begun or ended meanwhile
+            plan = space.engine.plan_difference(*exact)  # watches may have begun or ended meanwhile
         return self._carry_out(space, plan, slow)
 
     def _carry_out(
@@ -273,141 +272,23 @@ class SpaceService:
             for standing, change in outcome.changes:
                 fields = change_json(standing.variables, change)
                 fields["life"] = self.spaces[name].life(standing)
-                fields["load"] = self._watch_load(name, standing.id).encode()
+                fields["load"] = self._load.of_watch(name, standing.id).encode()
                 self._notify(name, standing.id, fields)
             for standing, error in outcome.failed:
+                log.info("a watch ended", extra={"space": name, "watch": standing.id, "reason": str(error)})
                 self._notify(name, standing.id, {"version": outcome.version, "ended": str(error)})
 
     def _notify(self, name: str, watch: str, fields: dict[str, Any]) -> None:
         self.notified += 1
         self.notify(name, watch, _json(fields).encode())
 
-    # Watches
-
-    async def _watch(self, space: DurableSpace, request: Request) -> tuple[bytes, str, int]:
-        text = _watch_text(request)
-        async with self.lanes[Operation.WATCH].turn():
-            is_new = watch_id(text) not in space.engine.standing
-            # One pattern gives its rows one by one, and stops where there are too many.
-            if is_new and not outline(text).is_one_pattern:
-                await self._try_out(space, text)
-            standing = space.watch(text)
-            # Rows, number and version are of one moment: what changes while the disk is waited for is notified.
-            version = space.engine.version
-            fields = {
-                "watch": standing.id,
-                "life": space.life(standing),
-                "topic": changes_topic(request.space, standing.id),
-                "variables": standing.variables,
-                "version": version,
-                "number": standing.number,
-                "rows": [row_json(standing.variables, row) for row in standing.rows()],
-            }
-            body = json.dumps(fields, ensure_ascii=False).encode()
-            try:
-                _check_room(request, body)
-            except SpaceError:
-                if is_new:
-                    space.end_watch(standing.id)
-                raise
-        self.watchers.note(request.space, standing.id, request.client)
-        await space.commit()
-        return body, JSON, version
-
-    async def _try_out(self, space: DurableSpace, text: str) -> None:
-        """Ask it once where it can be stopped, before it is asked where it cannot."""
-        check_query(text)
-        store, limits = space.engine.store, self.limits
-
-        def job(output: Any) -> None:
-            began = time.monotonic()
-            rows = store.rows(text, [], seconds=limits.query_time, limit=limits.watch_rows)
-            seconds = time.monotonic() - began
-            if seconds > limits.watch_time:
-                raise SpaceError(
-                    Fault.TIMEOUT,
-                    f"it takes {seconds:.2f} s to answer; a watch may take {limits.watch_time:g} s",
-                    hint="watch something simpler, or ask for this now and then",
-                )
-            output.write(str(len(rows)).encode())
-
-        await self._runner.run(f"watch {text}", len(store), job)
-
-    async def _check(self, space: DurableSpace, request: Request) -> tuple[bytes, str, int]:
-        try:
-            fields = json.loads(request.body)
-            watch, number = str(fields["watch"]), int(fields["number"])
-            life = fields.get("life")
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            raise malformed('a check is JSON such as {"watch": "…", "number": 3}') from None
-        async with self.lanes[Operation.CHECK].turn():
-            standing = space.engine.standing.get(watch)
-            if standing is None:
-                raise SpaceError(
-                    Fault.UNKNOWN_WATCH, f"there is no watch {watch!r}", hint="it has ended: watch again"
-                )
-            is_same = life is None or life == space.life(standing)
-            missed = standing.missed(number) if is_same else None
-            texts = None if missed is None else _as_many_as_fit(standing.variables, missed, request.room)
-            body: dict[str, Any] = {
-                "watch": watch,
-                "life": space.life(standing),
-                "version": space.engine.version,
-                "number": standing.number,
-            }
-            if texts is not None:
-                body["missed"] = texts
-            else:
-                body["rows"] = [row_json(standing.variables, row) for row in standing.rows()]
-            version = space.engine.version
-        await space.commit()
-        self.watchers.note(request.space, watch, request.client)
-        return json.dumps(body, ensure_ascii=False).encode(), JSON, version
-
     def end_forgotten(self) -> int:
         """End watches that nobody asked for within the lease; how many. To be called now and then."""
-        forgotten = self.watchers.take_forgotten()
-        for name, watch in forgotten:
-            self.spaces[name].end_watch(watch)
-        return len(forgotten)
-
-    # Load
+        return self._watches.end_forgotten()
 
     def announce(self, request: Request, *, retry_after: float = 0.0) -> Announcement:
-        """The load of the lane that the request uses; the pace is a fair share for all who watch this space."""
-        key = (request.operation, request.space)
-        now = time.monotonic()
-        until, known = self._announced.get(key, (0.0, UNKNOWN))
-        if now < until and retry_after == 0.0:
-            return known
-        lane = self._lane(request)
-        watchers = self.watchers.of_space(request.space) if request.space in self.spaces else 0
-        load = Announcement(
-            processing=lane.processing,
-            queueing=lane.queueing,
-            limit=lane.limit,
-            capacity=lane.rate,
-            watchers=watchers,
-            rate=USE * lane.rate / watchers if watchers else 0.0,
-            retry_after=retry_after,
-        )
-        if retry_after == 0.0 and request.space in self.spaces:
-            self._announced[key] = (now + FRESH, load)
-        return load
-
-    def _watch_load(self, name: str, watch: str) -> Announcement:
-        watchers = self.watchers.of_watch(name, watch)
-        if not watchers:
-            return UNKNOWN
-        now = time.monotonic()
-        until, load = self._told.get(watchers, (0.0, UNKNOWN))
-        if now >= until:
-            lane = self.lanes[Operation.QUERY]
-            load = Announcement(capacity=lane.rate, watchers=watchers, processing=lane.processing)
-            if len(self._told) > 1000:
-                self._told.clear()
-            self._told[watchers] = (now + FRESH, load)
-        return load
+        """The load of the lane that the request uses."""
+        return self._load.announce(request, self._lane(request), retry_after=retry_after)
 
     async def close(self) -> None:
         for space in self.spaces.values():
@@ -445,52 +326,3 @@ def _together(lanes: list[dict[str, float]]) -> dict[str, float]:
     """Counters of several lanes as if they were one; the time is that of the slowest."""
     names = lanes[0] if lanes else {}
     return {name: (max if name == "processing" else sum)(each[name] for each in lanes) for name in names}
-
-
-def _check_room(request: Request, body: bytes) -> None:
-    if request.room is not None and len(body) > request.room:
-        raise SpaceError(
-            Fault.TOO_LARGE,
-            f"the answer has {len(body)} bytes, and the MQTT broker takes no such packet",
-            hint="ask for less, ask over HTTP, or raise max_packet_size of the MQTT broker",
-        )
-
-
-def _as_many_as_fit(
-    variables: list[str], changes: list[Change], room: int | None
-) -> list[dict[str, Any]] | None:
-    """Changes in JSON, the oldest first; None if there are some and not even the first fits."""
-    left = inf if room is None else room - HEAD
-    found: list[dict[str, Any]] = []
-    for change in changes:
-        fields = change_json(variables, change)
-        if room is not None:
-            left -= len(json.dumps(fields, ensure_ascii=False).encode()) + 2
-        if left < 0:
-            return found or None
-        found.append(fields)
-    return found
-
-
-def _text(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        raise malformed("the request is not UTF-8") from None
-
-
-def _watch_text(request: Request) -> str:
-    """SPARQL as it is; a mask such as {"p": "<http://e/p>"} as the query that it stands for."""
-    text = _text(request.body)
-    if plain_type(request.content_type) != JSON:
-        return text
-    try:
-        mask = json.loads(text)
-        unknown = set(mask) - {"s", "p", "o"}
-        terms = {name: str(mask.get(name) or f"?{name}") for name in ("s", "p", "o")}
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        raise malformed('a mask is JSON such as {"s": null, "p": "<http://e/p>", "o": null}') from None
-    if unknown:
-        raise malformed(f"a mask has s, p and o, not {min(unknown)!r}")
-    wanted = " ".join(f"?{name}" for name in terms if not mask.get(name)) or "*"
-    return f"SELECT {wanted} WHERE {{ {terms['s']} {terms['p']} {terms['o']} }}"

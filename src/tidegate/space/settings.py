@@ -22,6 +22,7 @@ class SpaceLimits:
     watch_time: float = 0.25  # to bring one of them up to date; one that takes longer is ended
     history: int = 1_000  # notifications kept for each, for those who missed some
     history_rows: int = 20_000
+    snapshot_bytes: int = 64 * 1024 * 1024  # of journal that make a snapshot worth while
     lease: float = 600.0  # a watch that nobody asked for in this time ends
 
     def __post_init__(self) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from pyoxigraph import (
+    BlankNode,
+    NamedNode,
     QueryBoolean,
     QuerySolutions,
     QueryTriples,
@@ -17,10 +19,11 @@ from pyoxigraph import (
     parse,
 )
 
+from tidegate.space.bounds import check_brackets, check_brackets_of, check_operators, check_operators_of
 from tidegate.space.errors import Fault, SpaceError, malformed, unsupported
 from tidegate.space.reach import has_service
 from tidegate.space.terms import DEFAULT, Row, Term, canonical_triples, quad
-from tidegate.space.tokens import Token, Unreadable, is_ambiguous, tokenize, words
+from tidegate.space.tokens import Token, Unreadable, is_ambiguous, mentioned, tokenize
 
 _STEP = 256  # answers between two looks at the clock
 # SERVICE and LOAD would make the broker fetch whatever a client names; a space is one graph.
@@ -31,28 +34,30 @@ _REFUSED = {
 }
 
 
-DEPTH = 100  # of brackets: the parser calls itself for each, and a deep enough text would end the process
-
-
-def check_query(text: str, tokens: list[Token] | None = None) -> None:
+def check_query(text: str) -> None:
     """Raise for what a space does not offer; to be asked before the text meets the store's parser."""
     try:
-        tokens = tokenize(text) if tokens is None else tokens
-        found = words(tokens)
-        brackets = list(text) if is_ambiguous(tokens) else [each.text for each in tokens if each.kind == "op"]
+        tokens = tokenize(text)
     except Unreadable:
+        tokens = None
+    if tokens is not None and not is_ambiguous(tokens):
+        check_operators(tokens)
+    check_offered(text, tokens)
+
+
+def check_offered(text: str, tokens: list[Token] | None) -> None:
+    """The same, but for operators that can be told from data; no tokens if it cannot be cut into them."""
+    if tokens is None or is_ambiguous(tokens):
         # Not ours to judge, but what could reach out must not slip through.
-        found, brackets = {word for word in _REFUSED if word in text.upper()}, list(text)
+        capitals = text.upper()
+        found = {word for word in _REFUSED if word in capitals}
+        check_brackets_of(text)
+        check_operators_of(text)
+    else:
+        found = mentioned(tokens, _REFUSED)
+        check_brackets(each.text for each in tokens if each.kind == "op")
     if has_service(text):
         found.add("SERVICE")
-    depth = 0
-    for bracket in brackets:
-        if bracket in ("(", "[", "{", "<<", "{|"):
-            depth += 1
-            if depth > DEPTH:
-                raise unsupported(f"brackets more than {DEPTH} deep", "write it with fewer")
-        elif bracket in (")", "]", "}", ">>", "|}"):
-            depth -= 1
     for word, hint in _REFUSED.items():
         if word in found:
             raise unsupported(f"{word} is not offered", hint)
@@ -79,6 +84,12 @@ class TripleStore:
     def __contains__(self, triple: Triple) -> bool:
         return quad(triple) in self._store
 
+    def has_any(self, subject: Term | None, predicate: Term | None, obj: Term | None) -> bool:
+        """Whether there is a triple with these terms, None standing for any."""
+        if not isinstance(subject, NamedNode | BlankNode | None) or not isinstance(predicate, NamedNode | None):
+            return False  # no triple has such a subject or predicate
+        return next(self._store.quads_for_pattern(subject, predicate, obj, DEFAULT), None) is not None
+
     def difference(
         self, removed: Iterable[Triple], added: Iterable[Triple]
     ) -> tuple[list[Triple], list[Triple]]:
@@ -95,7 +106,8 @@ class TripleStore:
         """Exactly what `difference` gave, or the reverse of it."""
         gone = list(removed)
         self._changes += 1
-        if gone and len(gone) == self._size:
+        # To clear is much quicker, but only right if every triple is named: so they are counted for it.
+        if gone and len(gone) == self._size and len(set(gone)) == len(self._store):
             self._store.clear()
         else:
             for each in gone:

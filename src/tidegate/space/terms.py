@@ -8,6 +8,8 @@ from typing import Any, Final, TypeAlias
 
 from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, Store, Triple
 
+from tidegate.space.bounds import DEPTH, too_deep
+
 Term: TypeAlias = NamedNode | BlankNode | Literal | Triple
 Row: TypeAlias = tuple[Term | None, ...]
 """One answer, in the order of the query's variables; None where a variable is not bound."""
@@ -20,13 +22,25 @@ _PROBE: Final = NamedNode("urn:tidegate:probe")
 
 def canonical(term: Term) -> Term:
     """The term as the store gives it back: it keeps values, so that "01" is stored as the integer 1."""
+    if isinstance(term, Triple):
+        _check_depth(term)
+        return _canonical(term)
     if isinstance(term, Literal) and (term.language is not None or term.datatype.value != _STRING):
         return _canonical(term)
     return term
 
 
+def _check_depth(term: Triple) -> None:
+    """Updates can put terms into terms again and again, and whatever walks through one calls itself for each."""
+    depth, inner = 0, term.object
+    while isinstance(inner, Triple):
+        depth, inner = depth + 1, inner.object
+        if depth >= DEPTH:
+            raise too_deep()
+
+
 @lru_cache(maxsize=65_536)
-def _canonical(term: Literal) -> Term:
+def _canonical(term: Literal | Triple) -> Term:
     store = Store()  # a fresh one: a store remembers what was removed from it for a while
     store.add(Quad(_PROBE, _PROBE, term))
     [stored] = store.quads_for_pattern(None, None, None)
@@ -37,6 +51,9 @@ def canonical_triples(triples: Iterable[Triple]) -> list[Triple]:
     """The same for many, each once; a store for all of them, if there are many."""
     found = list(dict.fromkeys(triples))
     if len(found) > MANY:
+        for each in found:
+            if isinstance(each.object, Triple):
+                _check_depth(each.object)
         store = Store()
         store.extend(map(quad, found))
         return [each.triple for each in store]

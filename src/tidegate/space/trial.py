@@ -26,7 +26,10 @@ GRACE: Final = 1.0  # seconds beyond what the queries may take: to fork, and to 
 async def try_out(
     runner: Runner, engine: SpaceEngine, plan: Plan, queries: list[StandingQuery]
 ) -> tuple[set[str], dict[str, SpaceError]]:
-    """Who was tried, and who takes too long to follow the update: a few of the queries, the first at least."""
+    """Who was tried, and who takes too long to follow the update: a few of the queries, the first at least.
+
+    Raises `SpaceError` if nothing can be tried out now.
+    """
     limits = engine.limits
     queries = queries[: max(1, int(limits.query_time / limits.watch_time))]
     notes = _Notes(len(queries))
@@ -41,16 +44,19 @@ async def try_out(
                 each.after(plan.touched[each], engine.version + 1)
 
     try:
-        await runner.run("", len(engine.store), job, seconds=GRACE + len(queries) * limits.watch_time)
+        seconds = GRACE + len(queries) * limits.watch_time
+        await runner.run("", len(engine.store), job, of=engine.store, seconds=seconds, is_writing=True)
         is_done = True
-    except SpaceError:
+    except SpaceError as error:
+        if error.fault is Fault.BUSY:
+            raise  # none of them had a chance: the update has to come again
         is_done = False
     slow = {each.id: too_slow(limits.watch_time) for each in notes.slow(queries, limits.watch_time)}
     if is_done or slow:
         return {each.id for each in queries} if is_done else set(slow), slow
     # The child came to nothing, and it was none of them: there is no memory for it, say.
-    error = SpaceError(Fault.INTERNAL, "the space broker cannot try it out", hint="watch something simpler")
-    return {queries[0].id}, {queries[0].id: error}
+    failed = SpaceError(Fault.INTERNAL, "the space broker cannot try it out", hint="watch something simpler")
+    return {queries[0].id}, {queries[0].id: failed}
 
 
 class _Notes:

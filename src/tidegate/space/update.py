@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 from pyoxigraph import RdfFormat, Store, Triple, parse
 
+from tidegate.space.bounds import check_operators
 from tidegate.space.errors import SpaceError, malformed, unsupported
-from tidegate.space.store import TripleStore, check_query, first_line
-from tidegate.space.tokens import UNSTABLE, Token, Unreadable, tokenize, words
+from tidegate.space.store import TripleStore, check_offered, first_line
+from tidegate.space.tokens import UNSTABLE, Token, Unreadable, mentioned, tokenize
 
 Construct = Callable[[str], list[Triple]]
 # INSERT DATA of plain terms, as nearly all of it is: no brackets, no variables, short strings without escapes. What
 # looks like this is the same in Turtle, unless it has a directive, so there is no need to look at every token.
 _STRING = r'"[^"\\\n\r]*"(?!")(?:@[A-Za-z]+(?:-[A-Za-z0-9]+)*)?'
-_PLAIN = re.compile(rf"""\s*INSERT\s+DATA\s*(\{{(?:[^{{}}()\[\]?$@"'\\]|{_STRING})*+\}})\s*;?\s*""", re.IGNORECASE)
+_PLAIN = re.compile(rf"""\s*INSERT\s+DATA\s*(\{{(?:[^{{}}()\[\]?$@"'\\]|{_STRING})*+\}})\s*+;?\s*+""", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"\b(?:prefix|base|version)\b|<<", re.IGNORECASE)
 _SAME = frozenset((".", ",", ";", "^^"))
 _OFFERED = "INSERT DATA, DELETE DATA, DELETE WHERE, DELETE … INSERT … WHERE and CLEAR"
@@ -83,7 +84,7 @@ def read_update(text: str) -> list[Operation]:
         return [Operation(data=group, turtle=data if data.endswith(".") else f"{data}\n.")]
     try:
         tokens = tokenize(text)
-        check_query(text, tokens)
+        check_offered(text, tokens)
         found = _Reader(text, tokens).operations()
     except (Unreadable, IndexError):
         raise malformed("not a SPARQL update", f"a space offers {_OFFERED}") from None
@@ -121,6 +122,13 @@ class _Reader:
             self._prologue += self._text[first.start : self._tokens[self._at - 1].end] + "\n"
 
     def _operation(self) -> Operation:
+        first = self._at
+        found = self._read_operation()
+        if not found.is_data:
+            check_operators(self._tokens[first : self._at])
+        return found
+
+    def _read_operation(self) -> Operation:
         token = self._tokens[self._at]
         self._at += 1
         if token.is_word("INSERT"):
@@ -158,7 +166,7 @@ class _Reader:
     def _check_stable(self, first: int) -> None:
         """What is removed and what is added are asked for one after the other, and must be of one mind."""
         for word in UNSTABLE:
-            if word in words(self._tokens[first : self._at]):
+            if word in mentioned(self._tokens[first : self._at], UNSTABLE):
                 raise unsupported(
                     f"{word} is not offered where something is removed and added", "write two operations"
                 )

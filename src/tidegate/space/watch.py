@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.client import ClientError, Message
 from tidegate.client.repeating import Answered, Repeating
-from tidegate.flow.timeout import TimeoutPolicy
+from tidegate.flow.timeout import UNKNOWN, TimeoutPolicy, parse_announcement
 from tidegate.space.durable import change_from_json
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.requests import JSON, Operation, changes_topic
@@ -177,7 +177,7 @@ class Watch:
             fields = message.json()
             if "ended" in fields:
                 raise SpaceError(
-                    Fault.UNKNOWN_WATCH, f"the watch ended: {fields['ended']}", hint="watch again"
+                    Fault.UNKNOWN_WATCH, f"the watch ended: {fields['ended']}", hint="watch something simpler"
                 )
             change = change_from_json(self.variables, fields)
         except (ValueError, KeyError, TypeError):
@@ -187,7 +187,8 @@ class Watch:
         if is_same and change.number == self.number + 1:
             self._take(change)
         elif not is_same or change.number > self.number:
-            self._repeating.nudge()
+            load = fields.get("load")
+            self._repeating.nudge(parse_announcement(load) if isinstance(load, str) else UNKNOWN)
 
     async def _check(self) -> Answered:
         body = json.dumps({"watch": self.id, "life": self._life, "number": self.number})

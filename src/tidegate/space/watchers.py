@@ -28,6 +28,10 @@ class Watchers:
                 del clients[next(iter(clients))]  # who asked longest ago
         clients[client] = time.monotonic()
 
+    def forget(self, space: str, watch: str) -> None:
+        self.seen.pop((space, watch), None)
+        self._counted.pop(space, None)
+
     def of_watch(self, space: str, watch: str) -> int:
         return len(self.seen.get((space, watch), ()))
 

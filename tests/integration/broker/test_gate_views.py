@@ -8,7 +8,8 @@ from prometheus_client.core import Metric
 
 from tests.integration.broker.conftest import Dial, StartBroker, Until
 from tests.integration.broker.gate_traffic import always, known, publish
-from tidegate.broker.flow_settings import Backoff, BandName, FlowSettings, LoadLimits, PriorityClass
+from tidegate.broker.flow_settings import BANDS, Backoff, BandName, FlowSettings, LoadLimits, PriorityClass
+from tidegate.broker.hooks import ConnectRequest, Hooks, Verdict
 from tidegate.broker.metrics import BrokerCollector
 from tidegate.flow.backoff import Mode
 from tidegate.mqtt import Publish
@@ -17,6 +18,11 @@ from tidegate.testing import BrokerThread
 from tidegate.testing.raw import RawClient
 
 DAY: Properties = {Property.SESSION_EXPIRY_INTERVAL: 86_400}
+
+
+class AnyPassword:
+    def authenticate(self, request: ConnectRequest) -> Verdict:
+        return Verdict(user=request.username)
 
 
 def strict(text: bytes) -> dict[str, Any]:
@@ -85,6 +91,27 @@ def test_publishers_tell_who_is_held_and_why(start_broker: StartBroker, dial: Di
     assert second["hold"] == second["held_bytes"] == 0
     # Again and again, while somebody subscribes.
     assert document(watcher)["at"] > found["at"]
+
+
+def test_a_service_is_not_judged_for_what_others_ask(start_broker: StartBroker, dial: Dial, until: Until) -> None:
+    services = PriorityClass(name="services", band=BandName.BULK, user="space", service=True)
+    flow = FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=30.0), classes=(services,))
+    broker = start_broker(flow=flow, hooks=Hooks(authenticator=AnyPassword()))
+    known(broker, space=20.0, other=20.0)
+    space, other = dial(broker), dial(broker)
+    space.connect("space", username="space", password=b"x")
+    other.connect("other", username="other", password=b"x")
+    hold(broker, other, until, "other")
+    space.send_bytes(b"".join(publish(number) for number in range(500)))
+    space.barrier()
+    gate = broker.broker.core.gate
+    assert gate is not None
+    assert broker.call(lambda: [conn.session.client_id for conn in gate.waiters or ()]) == ["other"]
+    place = broker.call(lambda: gate.priority.place(broker.broker.core.sessions["space"].conn.publisher.key))
+    assert place >= BANDS[BandName.BULK].first  # its band is kept
+    space.disconnect()
+    until(lambda: broker.call(lambda: "space" not in broker.broker.core.sessions))
+    assert broker.call(lambda: len(gate._free)) == 0
 
 
 def test_no_more_than_a_hundred_rows_the_held_ones_first(

@@ -150,7 +150,15 @@ def test_errors_have_their_status_and_a_hint(run_rig: RunRig) -> None:
             status, _, data = call(address, **headers)
             assert status == expected
             assert json.loads(data)["error"]
-        assert call(f"{url}/home/sparql", b"x", Content_Type="text/html")[0] == 406
+        assert call(f"{url}/home/sparql", b"x", Content_Type="text/html")[0] == 415
+        assert call(f"{url}/home/data", b"x", Content_Type="text/html")[0] == 415
+        for text in (
+            "INSERT DATA { <urn:a> <urn:p> 1 }",
+            "PREFIX e: <urn:e#> # x\nDELETE WHERE { ?s e:p ?o }",
+        ):
+            status, _, data = call(f"{url}/home/sparql?" + urllib.parse.urlencode({"query": text}))
+            assert (status, "update=" in json.loads(data)["hint"]) == (400, True)
+        assert "update=" not in json.loads(call(f"{url}/home/sparql?query=SELECT")[2])["hint"]
         status, _, data = call(f"{url}/home/data", b"<urn:a>", Content_Type="text/turtle")
         assert (status, json.loads(data)["fault"]) == (400, "malformed")
         endless = "SELECT (COUNT(*) AS ?n) { " + " . ".join(f"?a{i} ?b{i} ?c{i}" for i in range(9)) + " }"
@@ -175,11 +183,16 @@ def test_tokens_decide_who_may_write(run_rig: RunRig) -> None:
 
     def work(url: str) -> None:
         data, turtle = f"{url}/home/data", {"Content_Type": "text/turtle"}
-        assert call(data, b"<urn:a> <urn:p> 1 .", **turtle)[0] == 403
-        assert call(data, b"<urn:a> <urn:p> 1 .", Authorization="Bearer wrong", **turtle)[0] == 401
+        for token in ({}, {"Authorization": "Bearer wrong"}):
+            status, headers, _ = call(data, b"<urn:a> <urn:p> 1 .", **token, **turtle)
+            assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
+            assert "proc=" in headers["Tide-Load"]
         assert call(data, b"<urn:a> <urn:p> 1 .", Authorization="Bearer secret", **turtle)[0] == 200
         assert call(data)[0] == 200
-        assert call(f"{url}/lab/data")[0] == 403
+        assert call(f"{url}/lab/data")[0] == 401
+        assert call(f"{url}/lab/data", Authorization="Bearer secret")[0] == 403
+        status, _, answer = call(f"{url}/lab/sparql", b"query=ASK+{}", Authorization="Bearer secret")
+        assert (status, json.loads(answer)["error"]) == (403, "anna may not read space 'lab'")
 
     async def body(rig: Rig) -> None:
         await asyncio.to_thread(work, rig.url)
@@ -247,9 +260,7 @@ def test_a_body_is_not_waited_for_if_its_sender_may_not_send_it(run_rig: RunRig)
 @pytest.mark.parametrize(("path", "body"), [("watch", b"[]"), ("check", b'{"watch": "x", "number": 1e999}')])
 def test_json_of_another_shape_is_malformed(run_rig: RunRig, path: str, body: bytes) -> None:
     async def main(rig: Rig) -> None:
-        found = await asyncio.to_thread(
-            call, f"{rig.url}/home/{path}", body, Content_Type="application/json"
-        )
+        found = await asyncio.to_thread(call, f"{rig.url}/home/{path}", body, Content_Type="application/json")
         assert (found[0], json.loads(found[2])["fault"]) == (400, "malformed")
 
     run_rig(main, http=True)

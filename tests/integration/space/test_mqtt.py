@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
-from tidegate.client import Client, OperationTimeout
+from tidegate.client import Client, Message, NoResponder, OperationTimeout
 from tidegate.flow.timeout import FixedTimeout, parse_announcement
+from tidegate.mqtt.properties import Property
 from tidegate.space import Fault, SpaceError, SpaceLimits
 from tidegate.space.durable import DurableSpace
 from tidegate.space.knowledge import Space
-from tidegate.space.requests import Operation
-from tidegate.space.rights import Access, SpaceRights
+from tidegate.space.mqtt_front import MqttFront
+from tidegate.space.requests import Operation, Request, Response
+from tidegate.space.rights import Access, SpaceRights, digest_of
+from tidegate.space.service import SpaceService
 
 from .conftest import Rig
 
@@ -81,12 +84,11 @@ def test_bad_input_is_told_to_its_sender_and_changes_nothing(
     run_rig(body)
 
 
-def test_unknown_spaces_are_named_with_those_there_are(run_rig: RunRig) -> None:
+def test_a_space_that_nobody_serves_is_named(run_rig: RunRig) -> None:
     async def body(rig: Rig) -> None:
-        with pytest.raises(SpaceError) as caught:
+        with pytest.raises(NoResponder, match="nobody serves space 'hom'") as caught:
             await (await rig.space("hom")).query(ALL)
-        assert caught.value.fault is Fault.UNKNOWN_SPACE
-        assert "home, lab" in caught.value.hint
+        assert "tidegate space serve --space hom" in caught.value.hint
 
     run_rig(body)
 
@@ -136,6 +138,64 @@ def test_an_endless_query_ends_and_others_are_served_meanwhile(run_rig: RunRig) 
         assert rig.service.spaces["home"].engine.version == 1
 
     run_rig(body, limits=SpaceLimits(query_time=0.5, answer_bytes=1_000_000))
+
+
+def test_clearing_and_filling_a_large_space_holds_up_nobody(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home, lab = await rig.space(), await rig.space("lab")
+        engine = rig.service.spaces["home"].engine
+        data = "".join(f"<urn:s{number}> <urn:p> <urn:o> .\n" for number in range(50_000))
+        engine.store.bulk_load(data.encode())
+        half = data[:900_000].rpartition("\n")[0]  # as much as a packet takes
+        changes = (lambda: home.update("CLEAR ALL"), lambda: home.update(f"INSERT DATA {{ {half} }}"))
+        for change in changes:
+            changing = asyncio.create_task(change())
+            served = 0
+            while not changing.done():
+                served += 1
+                await lab.update(f"INSERT DATA {{ <urn:n{served}> <urn:p> {served} }}")
+            await changing
+            assert served >= 5
+        assert len(engine.store) == half.count("\n") + 1
+
+    run_rig(body)
+
+
+def test_the_rows_of_a_large_watch_hold_up_nobody(run_rig: RunRig, tmp_path: Path) -> None:
+    async def body(rig: Rig) -> None:
+        home, lab = rig.service.spaces["home"], await rig.space("lab")
+        data = "".join(f"<urn:s{number}> <urn:p> <urn:o> .\n" for number in range(30_000))
+        home.engine.store.bulk_load(data.encode())
+
+        async def served_during(operation: Operation, text: str, room: int | None) -> tuple[int, Response]:
+            request = Request(space="home", operation=operation, body=text.encode(), room=room)
+            task = asyncio.create_task(rig.service.handle(request))
+            served = 0
+            while not task.done():
+                served += 1
+                await lab.update(f"INSERT DATA {{ <urn:n> <urn:p> {served} }}")
+            return served, await task
+
+        served, refused = await served_during(Operation.WATCH, ALL, 1_000_000)
+        assert served >= 5
+        assert refused.error is not None
+        assert refused.error.fault is Fault.TOO_LARGE
+        assert (home.engine.standing, (tmp_path / "home" / "journal-0.log").stat().st_size) == ({}, 0)
+        served, answer = await served_during(Operation.WATCH, ALL, None)
+        assert served >= 5
+        fields = json.loads(answer.body)
+        assert len(fields["rows"]) == 30_000
+        old = json.dumps({"watch": fields["watch"], "number": -1})
+        served, answer = await served_during(Operation.CHECK, old, None)
+        assert served >= 5
+        assert json.loads(answer.body)["rows"] == fields["rows"]
+        for operation, text in ((Operation.WATCH, ALL), (Operation.CHECK, old)):
+            _, refused = await served_during(operation, text, 1_000_000)
+            assert refused.error is not None
+            assert refused.error.fault is Fault.TOO_LARGE
+        assert list(home.engine.standing) == [fields["watch"]]
+
+    run_rig(body, data=tmp_path)
 
 
 CROSS = "SELECT (COUNT(*) AS ?n) { " + " . ".join(f"?a{i} ?b{i} ?c{i}" for i in range(4)) + " }"
@@ -236,6 +296,76 @@ def test_a_response_topic_that_is_none_ends_nothing(run_rig: RunRig, tmp_path: P
         assert await home.insert("<urn:a> <urn:p> 2 .") == 1
 
     run_rig(body, data=tmp_path)
+
+
+def test_answers_go_only_where_they_may(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        client = (await rig.space()).client
+        own = await rig.stack.enter_async_context(Client(f"mqtt://127.0.0.1:{rig.port}"))
+        front = MqttFront(rig.service, own, prefix="strict", reply=("replies/+/me", "other"))
+        await front.start()
+        task = asyncio.create_task(front.run())
+        async with client.subscribed("replies/#", "other", "alarms") as answers:
+            for topic in ("alarms", "replies/me", "replies/a/me", "other"):
+                await client.publish("strict/home/query", ALL, qos=1, response_topic=topic)
+            assert [(await anext(answers)).topic for _ in range(2)] == ["replies/a/me", "other"]
+        assert front.ignored == 2
+        task.cancel()
+
+    run_rig(body)
+
+
+def test_a_retained_request_is_served_once(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home = await rig.space()
+        await home.client.publish(
+            "tide/space/home/update",
+            "INSERT DATA { <urn:a> <urn:p> 1 }",
+            qos=1,
+            retain=True,
+            response_topic="r",
+        )
+        await wait_until(lambda: rig.service.spaces["home"].engine.version == 1)
+        later = SpaceService(["home"])  # as if it had been started again
+        client = await rig.stack.enter_async_context(Client(f"mqtt://127.0.0.1:{rig.port}"))
+        front = MqttFront(later, client)
+        await front.start()
+        task = asyncio.create_task(front.run())
+        await home.insert("<urn:a> <urn:p> 2 .")
+        await wait_until(lambda: later.answered > 0)
+        assert [str(each.object.value) for each in later.spaces["home"].engine.store] == ["2"]
+        # A broker that delivers it all the same.
+        fields = {Property.RESPONSE_TOPIC: "r"}
+        front._begin(Message("tide/space/home/query", ALL.encode(), retain=True, properties=fields))
+        assert front.ignored == 1
+        task.cancel()
+        await later.close()
+
+    run_rig(body)
+
+
+def test_who_may_not_read_over_mqtt_gets_no_notifications_either(run_rig: RunRig) -> None:
+    rights = SpaceRights(
+        is_open=False,
+        tokens={"anna": digest_of("secret")},
+        spaces={
+            "home": {Access.READ: frozenset({"anna"}), Access.WRITE: frozenset({"mqtt"})},
+            "lab": {Access.READ: frozenset({"mqtt"}), Access.WRITE: frozenset({"mqtt"})},
+        },
+    )
+
+    async def body(rig: Rig) -> None:
+        home, lab = await rig.space(), await rig.space("lab")
+        for space, who in (("home", "anna"), ("lab", "mqtt")):
+            watch = Request(space=space, operation=Operation.WATCH, body=ALL.encode(), who=who)
+            assert (await rig.service.handle(watch)).error is None
+        async with home.client.subscribed("tide/space/+/changes/#") as notifications:
+            for space in (home, lab):
+                await space.insert("<urn:a> <urn:p> 1 .")
+            assert (await anext(notifications)).topic.startswith("tide/space/lab/")
+        assert rig.service.notified == 2
+
+    run_rig(body, rights=rights)
 
 
 def test_answers_that_no_packet_can_carry_are_refused(run_rig: RunRig) -> None:

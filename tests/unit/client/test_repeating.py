@@ -7,7 +7,15 @@ import pytest
 
 from tidegate.client.repeating import Answered, Repeating
 from tidegate.flow import TIMEOUT, timeout_policy
-from tidegate.flow.timeout import ActiveTimeout, AdaptiveTimeout, Announcement, FixedTimeout, NoTimeout
+from tidegate.flow.timeout import (
+    ActiveTimeout,
+    AdaptiveTimeout,
+    Announcement,
+    FixedTimeout,
+    NoTimeout,
+    PaperTimeout,
+    StrategySettings,
+)
 
 
 async def until(condition: object, seconds: float = 20.0) -> None:
@@ -36,6 +44,43 @@ def test_it_asks_again_and_again() -> None:
         await running(repeating, lambda: repeating.checks >= 5)
         assert repeating.losses == repeating.checks
         assert repeating.statistics()["dropped"] == 0
+
+    asyncio.run(body())
+
+
+def test_waiting_longer_than_the_threshold_is_known_before_the_answer() -> None:
+    async def body() -> None:
+        release, waiting = asyncio.Event(), asyncio.Event()
+
+        async def ask() -> Answered:
+            if repeating.checks > 3:
+                waiting.set()
+                await release.wait()
+            else:
+                await asyncio.sleep(0.002)
+            return Answered()
+
+        strategy = StrategySettings(start=0.001, delta=0.001, low=0.001)
+        repeating = Repeating(ask, PaperTimeout(strategy=strategy).loop(), Random(1))
+        await running(repeating, lambda: waiting.is_set() and repeating.is_late)
+        assert not release.is_set()
+        assert repeating.statistics()["late"] >= 1
+
+    asyncio.run(body())
+
+
+def test_statistics_tell_what_the_losses_look_like() -> None:
+    async def body() -> None:
+        async def ask() -> Answered:
+            return Answered(losses=2 * (repeating.checks % 2))
+
+        strategy = StrategySettings(start=0.004, delta=0.002, low=0.001)
+        repeating = Repeating(ask, AdaptiveTimeout(strategy).loop(), Random(1))
+        await running(repeating, lambda: repeating.checks >= 8)
+        found = repeating.statistics()
+        assert found["kind"] == 2.0
+        assert found["nu"] > 0.0
+        assert found["end"] > found["tau"] > 0.0
 
     asyncio.run(body())
 

@@ -108,6 +108,18 @@ def test_rights_come_from_a_file(tmp_path: Path) -> None:
     SpaceRights().check("anybody", "anything", Access.WRITE)
 
 
+def test_names_in_a_rights_file_that_mean_nobody_are_found() -> None:
+    allowed = {Access.READ: frozenset({"carl", "anna", "*"}), Access.WRITE: frozenset({"mqtt"})}
+    rights = SpaceRights(
+        is_open=False, tokens={"anna": digest_of("x")}, spaces={"home": allowed, "nope": {}}
+    )
+    assert rights.oddities(["home"]) == [
+        "[spaces.nope]: no such space is served",
+        "[spaces.home] read: there is no token of 'carl'",
+    ]
+    assert SpaceRights().oddities(["home"]) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -28,6 +28,9 @@ HIDDEN = [
     f"?a ?b trueSERVICE {AT} {{?s ?p ?o}}",
     f"BIND(1 AS ?x)service#\n#\n{AT}#{{\n{{?s ?p ?o}}",
     f"BIND({AT} AS ?x) SERVICE ?x {{?s ?p ?o}}",
+    '?s ?p ?o FILTER(1<2#>"""\n) ?k ?l ?x\u203f FILTER EXISTS { SERVICE ?x\u203f {?a ?b ?c} } #""")\n',
+    '?s ?p ?o FILTER(1<2#>"""\n) ?k ?l ?x\u00b7 LATERAL { SERVICE $x\u00b7 {?a ?b ?c} } #""")\n',
+    '?s ?p ?o FILTER(1<2#>"""\n) SERVICE e\u203fe:x {?a ?b ?c} #""")\n',
 ]
 HARMLESS = [
     "?s e:service ?x { ?x ?y ?z }",
@@ -52,6 +55,12 @@ def test_a_service_is_found_wherever_it_hides(group: str) -> None:
         assert caught.value.fault is Fault.UNSUPPORTED
 
 
+@pytest.mark.parametrize("name", ["?x\u203f", "?x\u00b7", "$x\u0301", "e\u203fe:x", "e:x\u203f", "<http://e/>"])
+def test_a_service_is_found_whatever_its_name(name: str) -> None:
+    assert has_service(f"SERVICE {name} {{?s ?p ?o}}")
+    assert has_service(f"SERVICE SILENT {name}#\n{{?s ?p ?o}}")
+
+
 @pytest.mark.parametrize("group", HARMLESS)
 def test_the_word_alone_is_harmless(group: str) -> None:
     text = f"{PREFIX}SELECT * {{ {group} }}"
@@ -60,7 +69,7 @@ def test_the_word_alone_is_harmless(group: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["SERVICE#", "SERVICE:", "SERVICE1", "trueSERVICE", "SERVICE <", "1SERVICE #\n", "SERVICE:#"]
+    "part", ["SERVICE#", "SERVICE:", "SERVICE1", "trueSERVICE", "SERVICE <", "1SERVICE #\n", "SERVICE:#", "SERVICE?1"]
 )
 def test_looking_takes_time_in_proportion(part: str) -> None:
     began = time.process_time()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyoxigraph import NamedNode, Store, Triple
+from pyoxigraph import Literal, NamedNode, Store, Triple
 
 from tidegate.space import Fault, SpaceEngine, SpaceError, SpaceLimits
 from tidegate.space.store import Torn, TripleStore
@@ -189,3 +189,33 @@ def test_a_query_that_begins_amid_a_change_is_noticed() -> None:
 
     store.change(removed(), added())
     assert bool(store.ask("ASK { ?s ?p ?o }"))
+
+
+INTEGER = NamedNode("http://www.w3.org/2001/XMLSchema#integer")
+
+
+def quoted(subject: str, number: str) -> Triple:
+    inner = Triple(NamedNode("urn:a"), NamedNode("urn:p"), Literal(number, datatype=INTEGER))
+    return Triple(NamedNode(subject), NamedNode("urn:says"), inner)
+
+
+@pytest.mark.parametrize("extra", [0, 50])
+def test_a_value_in_a_triple_term_has_one_spelling(extra: int) -> None:
+    engine = SpaceEngine("s")
+    watch = engine.watch("SELECT ?s ?o { ?s <urn:says> ?o }")
+    more = [Triple(NamedNode("urn:c"), NamedNode("urn:p"), Literal(number)) for number in range(extra)]
+    outcome = engine.insert([quoted("urn:x", "1"), quoted("urn:x", "01"), quoted("urn:y", "1"), *more])
+    assert len(outcome.added) == len(engine.store) == len(list(engine.store)) == 2 + extra
+    outcome = engine.remove([quoted("urn:x", "001"), quoted("urn:x", "01"), *more])
+    assert len(outcome.removed) == 1 + extra
+    assert [str(each) for each in engine.store] == [str(quoted("urn:y", "1"))]
+    assert len(engine.store) == 1
+    assert [(len(each.added), len(each.removed)) for each in watch.missed(0) or []] == [(2, 0), (0, 1)]
+
+
+def test_a_store_is_emptied_only_if_every_triple_is_named() -> None:
+    store = TripleStore()
+    triples = [Triple(NamedNode("urn:a"), NamedNode("urn:p"), Literal(number)) for number in range(3)]
+    store.change([], triples)
+    store.change([triples[0], triples[0], triples[0]], [])  # as many as there are, but not all of them
+    assert set(store) == set(triples[1:])

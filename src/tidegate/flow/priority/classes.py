@@ -40,7 +40,10 @@ BULK: Final = Band(first=1.0, last=1.0)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Rule:
-    """Every condition that is given must hold; `limit` is a quota in messages per second, 0 for none."""
+    """Every condition that is given must hold; `limit` is a quota in messages per second, 0 for none.
+
+    `is_service`: its publishers send what others ask for, and are not judged for it.
+    """
 
     name: str
     band: Band = NORMAL
@@ -48,6 +51,7 @@ class Rule:
     user: str | None = None
     listener: str | None = None
     limit: float = 0.0
+    is_service: bool = False
 
 
 class Classes:
@@ -100,6 +104,8 @@ def _check(number: int, rule: Rule) -> None:
         )
     if not rule.limit >= 0.0:
         raise InvalidRule(number, f"a limit is not negative: {rule.limit}")
+    if rule.is_service and (rule.limit or rule.topic_filter is not None):
+        raise InvalidRule(number, "a service has neither a limit nor a topic filter: name its user or listener")
     if rule.topic_filter is None:
         return
     levels = rule.topic_filter.split("/")

@@ -2,7 +2,7 @@
 
 from tidegate.flow.timeout.active import ActiveLoop, ActiveSettings, ActiveTimeout
 from tidegate.flow.timeout.announcement import NAME, UNKNOWN, Announcement, parse_announcement
-from tidegate.flow.timeout.backoff import BackoffSettings, First, RandomBackoff
+from tidegate.flow.timeout.backoff import BackoffSettings, Draw, First, RandomBackoff
 from tidegate.flow.timeout.base import Check, Event, Loop, TimeoutPolicy
 from tidegate.flow.timeout.estimates import Losses, Sawtooth, delta_for, sawtooth
 from tidegate.flow.timeout.jitter import DecorrelatedJitter
@@ -23,6 +23,7 @@ __all__ = [
     "BackoffSettings",
     "Check",
     "DecorrelatedJitter",
+    "Draw",
     "Event",
     "First",
     "FixedTimeout",

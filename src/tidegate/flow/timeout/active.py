@@ -77,6 +77,10 @@ class ActiveLoop:
     def t_avg(self) -> float:
         return self._test.mean
 
+    @property
+    def threshold(self) -> float:
+        return self._test.threshold()
+
     def start(self, random: Random) -> float:
         return random.random() * self.t_ast
 

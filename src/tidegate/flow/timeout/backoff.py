@@ -20,13 +20,21 @@ class First(StrEnum):
     ADVICE = "advice"  # the rate the broker wishes
 
 
+class Draw(StrEnum):
+    """How a back-off of a given mean is drawn."""
+
+    NORMAL = "normal"  # eq (5): around the mean, by the spread
+    UNIFORM = "uniform"  # from nothing to twice the mean: loops that met the same congestion drift further apart
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class BackoffSettings:
-    """β, the relative spread s ("seed" in the paper), and the first choice."""
+    """β, the relative spread s ("seed" in the paper), the first choice, and how to draw."""
 
     beta: float = 2.0
     spread: float = 0.25
     first: First | None = None
+    draw: Draw = Draw.NORMAL
 
     def __post_init__(self) -> None:
         if self.beta < 2.0 or not 0.0 <= self.spread < 1.0:
@@ -59,15 +67,19 @@ class RandomBackoff:
             mean = self._first(check, t_ast)
             if mean > 0.0:
                 self.base = mean
-                # Truncated on [0, 2·mean]: symmetric, so the mean stays.
-                self.t_bck = min(2.0 * mean, max(0.0, random.gauss(mean, settings.spread * mean)))
+                self.t_bck = self._drawn(mean, 2.0 * mean, random)  # symmetric, so the mean stays
                 return self.t_bck
             self.base = t_max / settings.beta**ROUNDS
         # A first back-off from elsewhere may be above t_max; growth never makes it smaller.
         self.base = max(self.base, min(self.base * settings.beta, t_max))
-        limit = max(t_max, self.base)
-        self.t_bck = min(limit, max(0.0, random.gauss(self.base, settings.spread * self.base)))
+        self.t_bck = self._drawn(self.base, max(t_max, self.base), random)
         return self.t_bck
+
+    def _drawn(self, mean: float, limit: float, random: Random) -> float:
+        """A uniform one keeps its mean, so it may exceed the limit, up to twice."""
+        if self.settings.draw is Draw.UNIFORM:
+            return random.uniform(0.0, 2.0 * mean)
+        return min(limit, max(0.0, random.gauss(mean, self.settings.spread * mean)))
 
     def _first(self, check: Check, t_ast: float) -> float:
         """The mean of the first back-off; 0 leaves it to t_min."""

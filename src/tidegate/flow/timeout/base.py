@@ -78,6 +78,10 @@ class Loop(Protocol):
         """Smoothed response time; 0 before the first answer."""
 
     @property
+    def threshold(self) -> float:
+        """Seconds of waiting that mean congestion before the answer is there; infinite while nothing is known."""
+
+    @property
     def is_congested(self) -> bool:
         """Whether the last check was taken for congestion."""
 

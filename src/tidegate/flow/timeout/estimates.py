@@ -2,13 +2,18 @@
 
 The paper refers to formulas that cannot be had. These are ours, by the sawtooth argument as for TCP (spec 3 (b)):
 losses come at random with rate ν, one ends each growth, and from T/α to T the timeout grows by δ a check.
+
+How long a lost update stays unseen needs more than the sawtooth, since growths end by chance. For small steps the
+timeout is the window of TCP: it grows by δ a check and is divided by α at rate ν·t. Then E[t²] = δ·α/(ν·(α - 1)), and
+E[t] = sqrt(2·δ/(π·ν))·Π (1 - α^(-2n-2))/(1 - α^(-2n-1)), n from 0 (Ott, Kemperman and Mathis 1996; 1.31·sqrt(δ/ν) for
+α = 2). A lost update falls into an interval in proportion to its length and waits for half of it: E[t²]/(2·E[t]).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import sqrt
+from math import pi, sqrt
 from typing import Final
 
 CHECKS: Final = 50  # that ν is estimated over
@@ -28,8 +33,7 @@ class Sawtooth:
 def sawtooth(alpha: float, delta: float, nu: float) -> Sawtooth:
     """What to expect of `alpha`, `delta` in seconds and `nu` losses per second.
 
-    `staleness` is how long a lost update stays unseen on average: it falls into long intervals more often than into
-    short ones, and then waits for the rest. Simulation finds it up to a third longer than this.
+    `staleness` is how long a lost update stays unseen on average.
     """
     _check(alpha, delta, nu)
     end = sqrt(2.0 * delta * alpha * alpha / (nu * (alpha * alpha - 1.0)))
@@ -37,15 +41,23 @@ def sawtooth(alpha: float, delta: float, nu: float) -> Sawtooth:
         end=end,
         steps=end * (alpha - 1.0) / (alpha * delta),
         mean=end * (alpha + 1.0) / (2.0 * alpha),
-        staleness=end * (alpha * alpha + alpha + 1.0) / (3.0 * alpha * (alpha + 1.0)),
+        staleness=sqrt(delta / nu) * _staleness(alpha),
     )
 
 
 def delta_for(staleness: float, nu: float, alpha: float = 2.0) -> float:
     """The δ that leaves a lost update unseen for `staleness` seconds on average (spec 3 (e) 7)."""
     _check(alpha, staleness, nu)
-    end = staleness * 3.0 * alpha * (alpha + 1.0) / (alpha * alpha + alpha + 1.0)
-    return end * end * nu * (alpha * alpha - 1.0) / (2.0 * alpha * alpha)
+    return nu * (staleness / _staleness(alpha)) ** 2
+
+
+def _staleness(alpha: float) -> float:
+    """E[t²]/(2·E[t]) for δ = ν = 1."""
+    mean, power = sqrt(2.0 / pi), 1.0 / alpha
+    while power > 1e-12:
+        mean *= (1.0 - power / alpha) / (1.0 - power)
+        power /= alpha * alpha
+    return alpha / (2.0 * (alpha - 1.0) * mean)
 
 
 def _check(alpha: float, length: float, nu: float) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from math import inf
 
 from tidegate.flow.timeout.announcement import UNKNOWN, Announcement
-from tidegate.flow.timeout.backoff import BackoffSettings, First, RandomBackoff
+from tidegate.flow.timeout.backoff import BackoffSettings, Draw, First, RandomBackoff
 from tidegate.flow.timeout.base import Check, Random
 from tidegate.flow.timeout.requirement import Light, Requirement, Smoothed
 from tidegate.flow.timeout.strategy import Strategy, StrategySettings
+
+_NO_CHECK = Check(interval=0.0, duration=0.0)  # nothing is announced before the answer
 
 
 class _Plain:
@@ -18,6 +20,7 @@ class _Plain:
     counts_reactions: bool = False
     t_bck = 0.0
     is_congested = False
+    threshold = inf
 
     def __init__(self) -> None:
         self._smoothed = Smoothed()
@@ -120,11 +123,12 @@ class PaperTimeout:
         strategy: StrategySettings | None = None,
         beta: float = 2.0,
         spread: float = 0.25,
+        draw: Draw | str = Draw.NORMAL,
     ) -> None:
         self.requirement = requirement
         self.strategy = strategy or StrategySettings()
         self.backoff = BackoffSettings(
-            beta=beta, spread=spread, first=None if first is None else First(first)
+            beta=beta, spread=spread, first=None if first is None else First(first), draw=Draw(draw)
         )
 
     def loop(self) -> PaperLoop:
@@ -143,6 +147,10 @@ class PaperLoop(_Plain):
     @property
     def t_ast(self) -> float:
         return self.strategy.t_ast
+
+    @property
+    def threshold(self) -> float:  # type: ignore[override]
+        return self._requirement.threshold(_NO_CHECK, self._smoothed.mean)
 
     def start(self, random: Random) -> float:
         return random.random() * self.t_ast
