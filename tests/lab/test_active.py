@@ -15,7 +15,7 @@ from tidegate.flow.timeout import (
     NoTimeout,
     TimeoutPolicy,
 )
-from tidegate.lab.active import levels_page
+from tidegate.lab.active import levels_page, parts
 from tidegate.lab.active.alarms import overloaded, probe
 from tidegate.lab.active.joint import one as joint_one
 from tidegate.lab.active.levels import slides, world_of
@@ -86,7 +86,7 @@ def test_false_alarms_and_the_tail_formula() -> None:
 
 
 def test_the_gate_leaves_active_clients_alone() -> None:
-    found = joint_one("A", ACTIVE, 1, has_gate=True, has_rogues=True)
+    found = joint_one("A", ACTIVE, True, True, 1)
     assert found["held"] <= 0.05
     assert found["rogue_held"] > 0.5
 
@@ -94,9 +94,22 @@ def test_the_gate_leaves_active_clients_alone() -> None:
 def test_variants_are_complete() -> None:
     assert len(PAPER) == 9
     assert len(VARIANTS) == 13
-    assert all(variant.make().loop() for variant in (*VARIANTS.values(), *PARTS.values()))
+    assert all(variant.make().loop() for variant in parts.ALL.values())
+    assert {name for _, name, _ in parts.PLAIN} | {*parts.FROZEN, *parts.SHARED} <= set(parts.ALL)
     assert jain([1.0, 1.0, 1.0]) == pytest.approx(1.0)
     assert jain([1.0, 0.0]) == pytest.approx(0.5)
+
+
+def test_each_idea_beyond_the_paper_does_what_it_is_for() -> None:
+    assert parts.first_burst(parts.NO_PRE_DELAY, 200, 1)["longest_queue"] > 150
+    assert parts.first_burst(ACTIVE, 200, 1)["longest_queue"] < Q
+    with_cache, without = (parts.cached(LEVEL_2, 200, is_cached, 1) for is_cached in (True, False))
+    assert with_cache["utilisation"] < 0.5 * without["utilisation"]
+    assert with_cache["drop_rate"] > 0.1  # the burst does not fit into the queue
+    assert parts.cached(ACTIVE, 200, True, 1)["drops"] == 0
+    found = [parts.tuned(5.0, 0.02, seed) for seed in range(4)]
+    assert sum(each["staleness"] for each in found) / 4 == pytest.approx(5.0, rel=0.08)
+    assert parts.answer_bytes()["whole"] < 100
 
 
 def test_events_have_the_fields_of_the_specification() -> None:

@@ -89,8 +89,12 @@ def test_json_is_strict_and_one_line_a_record() -> None:
 
 
 def test_the_readme_gets_the_headline_between_its_marks(tmp_path: Path) -> None:
-    claim = Claim(text="long", paper="16 %", ours="15 %", verdict=Verdict.HOLDS, short="Bytes | saved")
-    shown: render.Shown = [(PAPER.experiments[0], {"date": "2026-01-02T03:04"}, Presentation(claims=[claim]))]
+    claim = Claim(
+        text="long", paper="16 %", ours="15 %", verdict=Verdict.HOLDS, short="Bytes | saved", is_headline=True
+    )
+    other = Claim(text="long", paper="16 %", ours="15 %", verdict=Verdict.HOLDS, short="Only in results/")
+    report = {"date": "2026-01-02T03:04", "machine": {"cores": 2, "cpu": "a processor"}}
+    shown: render.Shown = [(PAPER.experiments[0], report, Presentation(claims=[claim, other]))]
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{render.BEGIN}\nstale\n{render.END}\nafter\n")
     assert render.write_readme(readme, shown)
@@ -98,7 +102,11 @@ def test_the_readme_gets_the_headline_between_its_marks(tmp_path: Path) -> None:
     assert text.startswith("before\n<!-- lab -->\n| experiment |")
     assert text.endswith("<!-- /lab -->\nafter\n")
     assert "| Bytes \\| saved | 16 % | 15 % | ✅ holds |" in text
-    assert "stale" not in text
+    assert "Measured 2026-01-02 on 2 cores of a processor;" in text
+    assert "stale" not in text and "Only in results/" not in text
+    (tmp_path / "results").mkdir()
+    page = render.write_summary([(PAPER, shown)], tmp_path / "results").read_text()
+    assert "Only in results/" in page and "Bytes \\| saved" in page
     readme.write_text("nothing\n")
     assert not render.write_readme(readme, shown)
     assert readme.read_text() == "nothing\n"
@@ -139,7 +147,7 @@ def test_the_command_lists_runs_and_reports(tmp_path: Path) -> None:
     last = done.stderr.splitlines()[-1]
     assert "(paper: " in last and any(mark in last for mark in render.MARKS.values())
     again = command("report", "--out", "build/lab", cwd=tmp_path)
-    assert again.stdout.splitlines() == done.stdout.splitlines()[1:]
+    assert again.stdout.splitlines() == [*done.stdout.splitlines()[1:], "build/lab/README.md"]  # rows of all papers
 
 
 def test_ctrl_c_stops_every_broker(tmp_path: Path) -> None:

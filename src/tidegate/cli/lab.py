@@ -114,8 +114,10 @@ def report_command(
         typer.echo(f"error: there are no results in {folder}", err=True)
         typer.echo("hint: run an experiment first: tidegate lab run backoff --quick", err=True)
         raise typer.Exit(ExitStatus.FAILURE)
+    kept = [(paper, load(paper, folder)) for paper in PAPERS]
+    typer.echo(str(render.write_summary(kept, folder)))
     if readme is not None:
-        shown = [entry for paper in PAPERS for entry in load(paper, folder)]
+        shown = [entry for _, entries in kept for entry in entries]
         if not render.write_readme(readme, shown):
             typer.echo(f"error: {readme} has no place for the table", err=True)
             typer.echo(f"hint: put {render.BEGIN} and {render.END} on lines of their own", err=True)

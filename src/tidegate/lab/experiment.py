@@ -77,7 +77,10 @@ class Verdict(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Claim:
-    """One sentence that can be wrong, the paper's number and ours; `short` is its row in the README, if it has one."""
+    """One sentence that can be wrong, the paper's number and ours.
+
+    `short` is its row in the table of all papers, if it has one; the project's README shows those that are headlines.
+    """
 
     text: str
     paper: str
@@ -85,6 +88,7 @@ class Claim:
     verdict: Verdict
     note: str = ""
     short: str = ""
+    is_headline: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -133,18 +133,44 @@ def _html_table(head: list[str], rows: list[list[str]], kind: str = "") -> str:
     return f'<table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def readme_table(shown: Shown) -> str:
-    """The headline claims of all papers, for the project's README."""
-    rows = [
-        [claim.short, claim.paper, claim.ours, MARKS[claim.verdict]]
-        for _, _, presentation in shown
-        for claim in presentation.claims
-        if claim.short
-    ]
+def short_table(claims: list[Claim]) -> str:
+    rows = [[claim.short, claim.paper, claim.ours, MARKS[claim.verdict]] for claim in claims if claim.short]
+    return markdown_table(["experiment", "paper", "Tidegate", ""], rows, is_text=True)
+
+
+def measured(shown: Shown) -> str:
+    """One sentence: when and where."""
     dates = sorted({report["date"][:10] for _, report, _ in shown})
     period = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    table = markdown_table(["experiment", "paper", "Tidegate", ""], rows, is_text=True)
-    return f"{table}\n\nMeasured {period}; rendered by `tidegate lab report` from the JSON in results/."
+    machines = sorted({f"{report['machine']['cores']} cores of {report['machine']['cpu']}" for _, report, _ in shown})
+    place = " and ".join(machines)
+    return f"Measured {period} on {place}; rendered by `tidegate lab report` from the JSON in results/."
+
+
+def readme_table(shown: Shown) -> str:
+    """The headline claims of all papers, for the project's README."""
+    claims = [claim for _, _, page in shown for claim in page.claims if claim.is_headline]
+    return f"{short_table(claims)}\n\n{measured(shown)}"
+
+
+def summary(papers: list[tuple[Paper, Shown]]) -> str:
+    """The page beside the papers' folders: every claim that has a short form."""
+    lines = ["# The papers' experiments, run again", ""]
+    lines += [
+        "Rendered by `tidegate lab report` from the JSON files below; do not edit. Each title leads to the page with",
+        "all claims, figures, parameters and machines; [docs/lab.md](../docs/lab.md) says how they are run.",
+        "",
+    ]
+    for paper, shown in papers:
+        lines += [f"## [{paper.number}. {paper.title}]({paper.name}/README.md)", ""]
+        lines += [short_table([claim for _, _, page in shown for claim in page.claims]), "", measured(shown), ""]
+    return "\n".join(lines)
+
+
+def write_summary(papers: list[tuple[Paper, Shown]], out: Path) -> Path:
+    path = out / "README.md"
+    path.write_text(summary([(paper, shown) for paper, shown in papers if shown]), encoding="utf-8")
+    return path
 
 
 def put_between_marks(text: str, content: str, begin: str = BEGIN, end: str = END) -> str:

@@ -1,6 +1,6 @@
 """Paper 3: active control of information updates (Bogoiavlenskaia, Korzun, Kulakov 2019)."""
 
-from tidegate.lab.active import alarms, joint, levels, real
+from tidegate.lab.active import alarms, joint, levels, parts, real
 from tidegate.lab.experiment import Paper
 
 PAPER = Paper(
@@ -16,6 +16,7 @@ PAPER = Paper(
         alarms.EXPERIMENT,
         joint.EXPERIMENT,
         real.EXPERIMENT,
+        parts.EXPERIMENT,
     ),
 )
 

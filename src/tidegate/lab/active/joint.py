@@ -10,6 +10,8 @@ from the middle of the run on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from math import inf
 from typing import Any
 
 from tidegate.flow.backoff import AdaptiveBackoff, AdaptiveSettings, Load, Mode
@@ -20,6 +22,7 @@ from tidegate.lab.active.measures import measure
 from tidegate.lab.active.model import Kp, simulate
 from tidegate.lab.active.variants import ACTIVE, LEVEL_2, LEVEL_3, VARIANTS
 from tidegate.lab.experiment import Context, Experiment, Part
+from tidegate.lab.parallel import parallel
 from tidegate.lab.statistics import columns, summarise_all
 from tidegate.sim import Arrival, Gate, Simulation
 
@@ -76,6 +79,7 @@ class RogueLoop:
     counts_reactions: bool = False
     t_bck = 0.0
     t_avg = 0.0
+    threshold = inf
     is_congested = False
     t_ast = 5.0
 
@@ -96,7 +100,7 @@ class RogueLoop:
         return None
 
 
-def one(workload: str, name: str, seed: int, *, has_gate: bool, has_rogues: bool) -> dict[str, Any]:
+def one(workload: str, name: str, has_gate: bool, has_rogues: bool, seed: int) -> dict[str, Any]:
     variant = VARIANTS[name]
     ledger = Ledger()
 
@@ -156,9 +160,7 @@ def run(context: Context) -> dict[str, Any]:
         for has_rogues in (False, True)
     ]
     for workload, name, has_gate, has_rogues in context.follow("e3.5 joint", cases):
-        values = [
-            one(workload, name, seed, has_gate=has_gate, has_rogues=has_rogues) for seed in range(seeds)
-        ]
+        values = list(parallel(partial(one, workload, name, has_gate, has_rogues), range(seeds)))
         row = {"workload": workload, "variant": name, "gate": has_gate, "rogues": has_rogues}
         data["summary"].append({**row, **summarise_all(values)})
         data["seeds"].append({**row, "values": columns(values)})

@@ -20,6 +20,7 @@ from tidegate.lab.active.measures import measure, rate_between
 from tidegate.lab.active.model import MU, P0, PATIENCE, T_NET, USE, Q, World, simulate
 from tidegate.lab.active.variants import ACTIVE, LEVEL_1, LEVEL_2, LEVEL_3, PARTS, VARIANTS, Variant
 from tidegate.lab.experiment import Context, Experiment, Part
+from tidegate.lab.parallel import parallel
 from tidegate.lab.statistics import columns, summarise_all
 
 SIZES = (10, 50, 100, 200, 500)
@@ -27,6 +28,7 @@ SECONDS = 600.0
 SLOW = (300.0, 360.0)
 EVERY = 30.0
 RATE = 0.1
+Record = Callable[[Any], None]
 TWINS = (LEVEL_1, LEVEL_2, LEVEL_3, ACTIVE)  # in C also run with the capacity left alone
 
 
@@ -51,12 +53,10 @@ def world_of(workload: str, m: int, seed: int, variant: Variant, *, seconds: flo
     )
 
 
-def one(workload: str, m: int, variant: Variant, seed: int, context: Context) -> dict[str, Any]:
+def one(workload: str, m: int, variant: Variant, seed: int, record: Record | None = None) -> dict[str, Any]:
     """All measures of a run; in C, for those in question, also against the same run with its capacity left alone."""
     name = (variant.level, variant.requirement, variant.first)
-    outcome = simulate(
-        variant.make(), world_of(workload, m, seed, variant), seed, name=name, record=context.record
-    )
+    outcome = simulate(variant.make(), world_of(workload, m, seed, variant), seed, name=name, record=record)
     found = measure(outcome)
     if workload == "C":
         found["rate_before"] = rate_between(outcome, SLOW[0] - 60.0, SLOW[0])
@@ -67,6 +67,17 @@ def one(workload: str, m: int, variant: Variant, seed: int, context: Context) ->
         unslowed = rate_between(whole, *SLOW)
         found["feedback"] = found["rate_slow"] / unslowed if unslowed else None
     return found
+
+
+def _named(workload: str, m: int, name: str, seed: int) -> dict[str, Any]:
+    """For another process, which a variant cannot be sent to."""
+    return one(workload, m, (VARIANTS | PARTS)[name], seed)
+
+
+def _all_seeds(workload: str, m: int, variant: Variant, seeds: int, record: Record | None) -> list[dict[str, Any]]:
+    if record is not None:
+        return [one(workload, m, variant, seed, record) for seed in range(seeds)]
+    return list(parallel(partial(_named, workload, m, variant.name), range(seeds)))
 
 
 def run(workload: str, context: Context) -> dict[str, Any]:
@@ -91,7 +102,7 @@ def run(workload: str, context: Context) -> dict[str, Any]:
         "seeds": [],
     }
     for m, variant in context.follow(f"e3 workload {workload}", cases):
-        values = [one(workload, m, variant, seed, context) for seed in range(seeds)]
+        values = _all_seeds(workload, m, variant, seeds, context.record)
         row = {"m": m, "variant": variant.name}
         data["summary"].append({**row, **summarise_all(values)})
         if context.is_quick or m >= 100:

@@ -106,6 +106,7 @@ def _product(workload: str, rows: Rows, values: Values) -> list[Claim]:
             short=f"Requests dropped in 600 s, 200 clients, workload {workload}: level 2, active"
             if workload == "A"
             else "",
+            is_headline=workload == "A",
         ),
         Claim(
             text=f"Workload {workload}, m = 200: its peak-to-mean of arrivals is at most half of level 2's",

@@ -26,12 +26,16 @@ T_NET = 0.01  # there and back
 PATIENCE = 1.0  # after which a KP takes its request for dropped
 USE = 0.6  # of the capacity that the SIB wishes checks to take
 BIN = 0.1  # of arrivals, for peak and dispersion
-GAIN = 0.1  # of the SIB's measure of its own service time
+GAIN = 0.05  # of the SIB's measure of its own service time, as in space/lane.py
+CACHED = 0.1  # of the time of a request, if the answer is that of another one at the same version
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class World:
-    """What is the same for all policies: `slow` is when the capacity is halved."""
+    """What is the same for all policies: `slow` is when the capacity is halved.
+
+    `caches`: the SIB answers identical queries at one version once, and the others from its cache (Table I).
+    """
 
     m: int
     updates: tuple[float, ...]
@@ -41,6 +45,8 @@ class World:
     slow: tuple[float, float] = (inf, inf)
     announces: bool = True
     announces_rate: bool = True
+    caches: bool = False
+    queue: int = Q
 
 
 @dataclass(slots=True)
@@ -66,7 +72,7 @@ class Sib:
     """The broker's queue, without an event of its own: when a request leaves is known when it comes."""
 
     __slots__ = (
-        "_bins", "_free", "_in_system", "_random", "_service", "outcome", "sim", "world"
+        "_bins", "_cached", "_free", "_in_system", "_random", "_service", "outcome", "sim", "world"
     )  # fmt: skip
 
     def __init__(self, sim: Simulation, world: World, outcome: Outcome) -> None:
@@ -75,6 +81,7 @@ class Sib:
         self.outcome = outcome
         self._random = sim.random("service")
         self._free = 0.0
+        self._cached = -1  # version that the answer is known of
         self._in_system: deque[float] = deque()
         self._service = 1.0 / world.mu
         outcome.arrivals = [0] * (int(world.seconds / BIN) + 1)
@@ -95,12 +102,17 @@ class Sib:
         while waiting and waiting[0] <= now:
             waiting.popleft()
         length = len(waiting)
-        if length >= Q:
+        if length >= world.queue:
             outcome.dropped += 1
             return None
         start = max(now, self._free)
         mean = 1.0 / world.mu if not world.slow[0] <= start < world.slow[1] else 2.0 / world.mu
         service = self._random.expovariate(1.0 / mean) if world.is_exponential else mean
+        if world.caches:
+            version = bisect_right(world.updates, start)
+            if version == self._cached:
+                service *= CACHED
+            self._cached = version
         self._service += GAIN * (service - self._service)
         self._free = start + service
         if self._free <= world.seconds:
@@ -157,6 +169,10 @@ class Kp:
     @property
     def number(self) -> int:
         return self._number
+
+    @property
+    def outcome(self) -> Outcome:
+        return self._sib.outcome
 
     @property
     def mean_interval(self) -> float:

@@ -9,6 +9,7 @@ from tidegate.flow.timeout import (
     ActiveSettings,
     ActiveTimeout,
     AdaptiveTimeout,
+    Draw,
     First,
     FixedTimeout,
     Light,
@@ -17,6 +18,7 @@ from tidegate.flow.timeout import (
     PaperTimeout,
     Requirement,
     Rigorous,
+    StrategySettings,
     TimeoutPolicy,
 )
 from tidegate.lab.active.model import MU, T_NET
@@ -85,5 +87,27 @@ PARTS: dict[str, Variant] = {
         _without("jitter", ActiveSettings(jitter=0.0, pace_jitter=0.0)),
         _without("freezing", ActiveSettings(freezes=False)),
         _without("robust test", ActiveSettings(deviations=1e-9)),
+    )
+}
+# Of single ideas, for E3.7.
+UNIFORM = "3 light, past_interval, uniform"
+NDELTA = "2 adaptive, N·δ"
+NO_PACE, NO_FREEZING, NO_PACE_OR_FREEZING = (
+    f"active without {what}" for what in ("pace", "freezing", "pace and freezing")
+)
+SINGLE: dict[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        Variant(
+            name=UNIFORM,
+            make=lambda: PaperTimeout(first=First.PAST_INTERVAL, draw=Draw.UNIFORM),
+            level="3",
+            requirement="light",
+            first=First.PAST_INTERVAL,
+        ),
+        Variant(
+            name=NDELTA, make=lambda: AdaptiveTimeout(StrategySettings(growth="ndelta")), level="2"
+        ),
+        _without("pace and freezing", ActiveSettings(freezes=False), announces_rate=False),
     )
 }

@@ -188,6 +188,7 @@ def present(report: dict[str, Any]) -> Presentation:
                 f"{ours['flooders_worst_answer']['max']:.1f} s; Mosquitto {mosquitto['median_ratio']:.2f} times",
                 verdict=Verdict.HOLDS if is_kept else Verdict.FAILS,
                 short=f"Flood of 5 publishers at QoS {qos}: sensors' p99 over that of a quiet node",
+                is_headline=qos == 1,
             )
         )
     head = [

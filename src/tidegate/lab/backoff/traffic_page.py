@@ -107,6 +107,7 @@ def _claims(rows: Rows, sweep: dict[tuple[float, str], dict[str, Any]]) -> list[
             f"{_share(attack, 'bytes_saved_innocent')} (attack)",
             verdict=Verdict.FAILS,
             short="Saved bytes that were innocent, published rule, mixed publishers",
+            is_headline=True,
         ),
     ]
     for key, name in (("poisson_marked", "Poisson"), ("jitter_marked", "20 % jitter")):
@@ -136,6 +137,7 @@ def _adaptive_claims(rows: Rows) -> list[Claim]:
             ours=", ".join(f"{value:.1%} ({name})" for name, value in innocent.items()),
             verdict=Verdict.HOLDS if max(innocent.values()) <= 0.01 else Verdict.FAILS,
             short="Saved bytes that were innocent, adaptive",
+            is_headline=True,
         ),
         Claim(
             text="The same by the stricter label: what a policer at the trained rate would pass is innocent, even from "

@@ -166,6 +166,7 @@ def present(report: dict[str, Any]) -> Presentation:
             and mean(ours, "actions") <= mean(paper, "actions")
             else Verdict.FAILS,
             short="E2.3, deadlines missed a run, published policy and default",
+            is_headline=True,
         ),
         Claim(
             text=f"Nothing is moved back to where it came from, in {report['oscillation_runs']['deadline']:,} runs",

@@ -195,6 +195,7 @@ def present_pinned(report: dict[str, Any]) -> Presentation:
                 fair["drain"] is not None and fair["drain"] <= DRAIN_LIMIT and fair["missed"] == 0
             ),
             short="E2.1, time to drain the backlog",
+            is_headline=True,
         ),
         Claim(
             text="With the uplink shared by deadline a burst of 60 s needs no action and misses nothing (spec 2 (e) 3)",

@@ -189,6 +189,7 @@ def present(report: dict[str, Any]) -> Presentation:
             ours=f"{text}; {lost} unaccounted for",
             verdict=Verdict.HOLDS if not lost else Verdict.FAILS,
             short="Every part of the RPC backbone killed in turn: tasks unaccounted for",
+            is_headline=True,
         ),
         Claim(
             text="No label obeys a request twice",

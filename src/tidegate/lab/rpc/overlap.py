@@ -214,6 +214,7 @@ def present(report: dict[str, Any]) -> Presentation:
         bad = sum(row["wrong"] + row["lost"] for row in real if row["design"] == "resolved")
         claim = _claim("Over sockets", bad, [row for row in real if row["design"] == "thesis"], _share)
         claim.short = "Two callers of one label: replies that were lost or reached the wrong one, q = 0.5"
+        claim.is_headline = True
         page.claims.append(claim)
         page.figures.append(
             Figure(

@@ -150,6 +150,7 @@ def unequal_claims(rows: Rows, where: str, scenario: str) -> list[Claim]:
             ours=f"{saving:.1%} ({ms(turn['mean'])} to {ms(thesis['mean'])} ms; worst phase {ms(thesis['worst'])})",
             verdict=_judge(thesis, saving >= SAVING),
             short=f"One slow member of three, {place}: the published score lowers the mean wait",
+            is_headline=where == "sockets",
         ),
         Claim(
             text=f"{scenario} {place}: its split of messages 500 to 1000 is within {SPLIT:g} of Table 8",
@@ -169,6 +170,7 @@ def unequal_claims(rows: Rows, where: str, scenario: str) -> list[Claim]:
                 ours=f"{ms(ours['mean'])} ms, worst phase {ms(ours['worst'])}",
                 verdict=_judge(ours, ours["mean"] <= MEAN and ours["worst"] <= WORST),
                 short=f"The same with earliest finish ({members}), mean wait",
+                is_headline=where == "sockets" and variant is OURS,
             ),
             Claim(
                 text=f"{scenario} {place}: earliest finish ({members}) overfeeds nobody at the start: no message of "
