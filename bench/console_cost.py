@@ -3,6 +3,9 @@
 `python bench/console_cost.py [--publishers 1000] [--seconds 10] [--rounds 3] [--out FILE]`. Publishers send once a
 second each. The cases take turns, so that what else the machine does falls on all of them; a number is the median of
 rounds, in per cent of one core. Writes JSON with the machine it was measured on.
+
+`python bench/console_cost.py --render` puts the numbers of bench/results/console-cost.json into docs/design/console.md,
+so that none is typed by hand.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ from tidegate.lab.provenance import provenance
 from tidegate.mqtt import Connect, Publish, encode_packet
 
 CASES = ("no console", "nobody looks", "overview", "publishers")
+ROOT = Path(__file__).resolve().parents[1]
+RESULT, PAGE = ROOT / "bench" / "results" / "console-cost.json", ROOT / "docs" / "design" / "console.md"
+BEGIN, END = "<!-- console-cost: rendered, do not edit -->", "<!-- /console-cost -->"
 SETTLE = 7.0  # seconds: what a page asked for before is given up by then
 
 
@@ -149,13 +155,40 @@ def run(count: int, seconds: float, rounds: int) -> dict[str, Any]:
     }
 
 
+def render(result: dict[str, Any], page: str) -> str:
+    """The page with this result between its marks."""
+    more = result["more_than_without"]
+    rows = [
+        f"| {case} | {percent:.2f} % | {f'{more[case]:+.2f}' if case in more else '–'} |"
+        for case, percent in result["cpu_percent"].items()
+    ]
+    machine, versions = result["machine"], result["versions"]
+    text = f"""\
+CPU of the node with {result["publishers"]:,} publishers that send once a second each, in per cent of one core, median
+of {result["rounds"]} rounds of {result["seconds"]:g} s:
+
+| case | CPU | points more |
+|---|---:|---:|
+{chr(10).join(rows)}
+
+Measured {result["date"][:10]} at commit {result["commit"][:10]} on {machine["cores"]} cores of {machine["cpu"]}, Linux
+{machine["kernel"]}, Python {versions["python"]}: `{result["command"]}`."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--publishers", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--render", action="store_true", help="measure nothing, write docs/design/console.md")
     arguments = parser.parse_args()
+    if arguments.render:
+        PAGE.write_text(render(json.loads(RESULT.read_text()), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return
     result = provenance() | run(arguments.publishers, arguments.seconds, arguments.rounds)
     text = json.dumps(result, indent=1)
     print(text)

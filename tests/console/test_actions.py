@@ -4,6 +4,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Console, OpenPage, StartConsole, is_held, say, until
+from tidegate.broker.settings import Features
+from tidegate.console.feed import PUBLISHERS
 from tidegate.mqtt import Publish
 from tidegate.testing import BrokerThread
 from tidegate.testing.raw import RawClient
@@ -47,7 +49,11 @@ def test_a_publisher_is_put_into_a_class(busy_console: Console, open_page: OpenP
 
 @pytest.mark.parametrize(
     "button, topic, words",
-    [("Plan", "plan", "was asked for"), ("Drain", "drain", "edge0 is being drained")],
+    [
+        ("Plan", "plan", "was asked for"),
+        ("Drain", "drain", "edge0 is being drained"),
+        ("Take clients again", "resume", "edge0 takes clients again"),
+    ],
 )
 def test_an_edge_is_drained_by_an_order_to_the_head(
     tidegate_broker: BrokerThread,
@@ -59,16 +65,84 @@ def test_an_edge_is_drained_by_an_order_to_the_head(
 ) -> None:
     state = {"role": "edge", "clients": 7, "load": "LOW", "linked": True, "address": "h:1"}
     say(tidegate_broker, "$SYS/cluster/edge0", {"name": "edge0"} | state)
+    if topic == "resume":
+        say(tidegate_broker, "$SYS/cluster/drain/edge0", {"node": "edge0", "state": "done", "moved": 7})
     with RawClient(tidegate_broker.port) as head:
         head.connect("head")
         head.subscribe("$tide/cluster/#", qos=1)
         page = open_page(start_console(tidegate_broker), "cluster")
         page.get_by_role("button", name=button).click()
-        if button == "Drain":
-            confirm(page, "Drain")
+        if button != "Plan":
+            confirm(page, button)
         message = head.take(Publish)
         assert (message.topic, message.payload) == (f"$tide/cluster/{topic}", b"edge0")
         expect(page.locator(".toast")).to_contain_text(words)
+
+
+def test_a_question_ends_with_the_page_that_asked_it(busy_console: Console, open_page: OpenPage) -> None:
+    page = open_page(busy_console, "publishers")
+    open_publisher(page, "meter-2")
+    page.get_by_role("button", name="Set class").click()
+    expect(page.locator("dialog[open]")).to_have_count(2)
+    page.evaluate("location.hash = '#/groups'")
+    expect(page.locator("#title")).to_have_text("Shared groups")
+    expect(page.locator("dialog")).to_have_count(0)
+    page.locator("nav a[data-page=overview]").click()  # nothing lies over the page
+    expect(page.locator("#title")).to_have_text("Overview")
+
+
+def test_the_details_of_a_publisher_are_live_wherever_its_row_is(
+    busy_node: BrokerThread, busy_console: Console, open_page: OpenPage
+) -> None:
+    page = open_page(busy_console, "publishers")
+    open_publisher(page, "meter-4")
+    sheet = page.locator("dialog.sheet")
+    expect(sheet.locator("dl")).to_contain_text("by its rate")
+    page.get_by_label("Search publishers", exact=True).evaluate(
+        "(each) => { each.value = 'camera'; each.dispatchEvent(new Event('input')); }"
+    )
+    expect(page.locator(".vrow")).to_have_count(1)
+    sheet.get_by_role("button", name="Set class").focus()
+    with RawClient(busy_node.port) as other:
+        other.connect("other")
+        other.publish("$tide/control/pin", b'{"client": "meter-4", "band": "urgent"}', qos=1)
+    expect(sheet.locator("dl")).to_contain_text("urgent, by an operator")
+    focused = page.evaluate("document.activeElement.textContent")
+    assert focused == "Set class"  # what changes takes nobody's place away
+
+
+def test_the_details_of_a_publisher_that_is_gone_say_so(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    page = open_page(start_console(tidegate_broker), "publishers")
+    with RawClient(tidegate_broker.port) as meter:
+        meter.connect("meter")
+        meter.publish("t", b"1", qos=1)
+        open_publisher(page, "meter")
+    expect(page.locator("dialog.sheet .badge")).to_have_text("gone")
+
+
+def test_the_focus_stays_with_its_publisher_when_the_order_changes(
+    start_console: StartConsole, open_page: OpenPage
+) -> None:
+    def tell(**rates: float) -> None:
+        rows = [
+            {"client": name, "rate": rate, "trained_rate": rate, "state": "normal"}
+            for name, rate in rates.items()
+        ]
+        say(broker, PUBLISHERS, {"at": 1.0, "total": len(rows), "rows": rows}, retain=False)
+
+    with BrokerThread(features=Features(sys_interval=0)) as broker:
+        page = open_page(start_console(broker), "publishers")
+        until(lambda: broker.call(lambda: bool(broker.broker.core.index.route(PUBLISHERS.encode()).targets)))
+        tell(anna=3.0, bert=2.0, carl=1.0)
+        expect(page.locator(".vrow > :first-child")).to_have_text(["anna", "bert", "carl"])
+        page.locator(".vrow", has_text="bert").focus()
+        tell(anna=3.0, bert=2.0, carl=9.0, dora=8.0)
+        expect(page.locator(".vrow > :first-child")).to_have_text(["carl", "dora", "anna", "bert"])
+        assert page.evaluate("document.activeElement.firstChild.textContent") == "bert"
+        page.keyboard.press("Enter")
+        expect(page.locator("dialog.sheet h2")).to_have_text("bert")
 
 
 def test_a_viewer_sees_no_buttons_and_is_refused(

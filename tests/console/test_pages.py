@@ -182,6 +182,37 @@ def test_the_cluster_page_shows_nodes_drains_and_events(
     expect(budgets.locator("tbody tr")).to_have_count(2)
 
 
+def test_the_map_has_the_links_that_there_are(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    def tell(name: str, role: str, **more: object) -> None:
+        state = {"role": role, "clients": 1, "load": "LOW", "linked": True, "address": "h:1"}
+        say(tidegate_broker, f"$SYS/cluster/{name}", {"name": name} | state | more)
+
+    def links() -> set[tuple[str, bool]]:
+        found = page.locator("svg.map .link").evaluate_all(
+            "(all) => all.map((each) => [each.dataset.link, each.classList.contains('down')])"
+        )
+        return {(name, is_down) for name, is_down in found}
+
+    for head in ("head0", "head1", "head2"):
+        tell(head, "head")
+    tell("edge0", "edge", head="head0")
+    tell("edge1", "edge", head="head2", linked=False)
+    page = open_page(start_console(tidegate_broker), "cluster")
+    expect(page.locator("svg.map .box")).to_have_count(5)
+    heads = {("head0 head1", False), ("head0 head2", False), ("head1 head2", False)}
+    assert links() == heads | {("edge0 head0", False), ("edge1 head2", True)}
+    tell("edge2", "edge")  # nobody says whose it is
+    expect(page.locator("svg.map .box")).to_have_count(6)
+    unknown = {("edge2 head0", False), ("edge2 head1", False), ("edge2 head2", False)}
+    assert links() == heads | unknown | {("edge0 head0", False), ("edge1 head2", True)}
+    tidegate_broker.call(lambda: tidegate_broker.broker.publish("$SYS/cluster/edge1", b"", retain=True))
+    expect(page.locator("svg.map .box")).to_have_count(5)
+    expect(page.locator(".log")).to_contain_text("edge1 has left the cluster")
+    expect(page.locator("tbody tr", has_text="edge1")).to_have_count(0)
+
+
 def test_the_rpc_page_lists_dead_tasks(
     tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
 ) -> None:
@@ -204,8 +235,10 @@ def test_a_node_that_reports_nothing_is_named_as_such(
 ) -> None:
     broker = tidegate_broker_factory(features=Features(sys_interval=0))  # type: ignore[operator]
     page = open_page(start_console(broker))
-    expect(page.locator("[data-tile=connections] .value")).to_have_text("–")
     expect(page.locator("#node .badge")).to_have_text("connected")
+    expect(page.locator("#banner")).to_contain_text("The node tells nothing about itself")
+    expect(page.locator("#banner .hint")).to_contain_text("features.sys_interval")
+    expect(page.locator("[data-tile=connections] .value")).to_have_text("–")
 
 
 def test_the_theme_is_chosen_and_remembered(busy_console: Console, open_page: OpenPage) -> None:

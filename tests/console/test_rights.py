@@ -17,6 +17,7 @@ from tidegate.accounts.password_edit import delete_account, set_password
 from tidegate.cli.status import ExitStatus
 from tidegate.testing import BrokerThread
 from tidegate.testing.certificates import make_authority
+from tidegate.testing.raw import RawClient
 
 
 class Visitor:
@@ -127,6 +128,15 @@ def test_an_action_needs_cookie_and_token(open_console: Console) -> None:
     assert visitor.act(X_Tidegate_Token=other.token) == 403
 
 
+def test_an_action_of_a_room_that_is_not_there_is_refused(open_console: Console) -> None:
+    visitor = Visitor(open_console)
+    visitor.ask("GET", "/api/session")
+    status, answer = visitor.ask("POST", "/api/actions/policy-rollback", {}, X_Tidegate_Token=visitor.token)
+    assert (status, answer["error"]) == (409, "No folder of policy snapshots was named.")
+    assert "--policy" in answer["hint"]
+    assert visitor.ask("GET", "/api/policy")[0] == 200  # a page says so in its own words
+
+
 def test_too_much_and_nonsense_are_refused_in_words(open_console: Console) -> None:
     visitor = Visitor(open_console)
     visitor.ask("GET", "/api/session")
@@ -235,6 +245,43 @@ def test_people_log_in_and_out_on_the_page(closed_console: Console, open_page: O
     expect(page.get_by_label("User name")).to_be_visible()
 
 
+def test_a_logout_elsewhere_ends_questions_too(
+    node: BrokerThread, closed_console: Console, open_page: OpenPage
+) -> None:
+    with RawClient(node.port) as meter:
+        meter.connect("meter")
+        meter.publish("t", b"1", qos=1)
+        page = open_page(closed_console, "publishers")
+        page.get_by_label("User name").fill("ada")
+        page.get_by_label("Password").fill("secret-a")
+        page.get_by_role("button", name="Log in").click()
+        page.locator(".vrow", has_text="meter").click()
+        page.get_by_role("button", name="Release").click()
+        page.evaluate(
+            """async () => {
+              const { token } = await (await fetch("/api/session")).json();
+              const headers = { "Content-Type": "application/json", "X-Tidegate-Token": token };
+              await fetch("/api/logout", { method: "POST", headers, body: "{}" });
+            }"""
+        )
+        expect(page.get_by_label("User name")).to_be_visible()
+        expect(page.locator("dialog")).to_have_count(0)
+
+
+def test_a_settings_file_that_makes_no_sense_is_a_fault_of_the_settings(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("[limits]\nmax_connections = 'many'\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "tidegate", "console", "--http-port", "0", "--config", str(path)],
+        env=CLEAN,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert (result.returncode, result.stdout) == (ExitStatus.CONFIG, "")
+    assert "max_connections" in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -281,6 +328,9 @@ def test_with_accounts_and_a_certificate_it_is_served_over_tls(
     page.get_by_label("Password").fill("secret-a")
     page.get_by_role("button", name="Log in").click()
     expect(page.locator("#who")).to_have_text("ada, viewer")
+    # Browsers would keep it for all ports of the host, also for what is not ours.
+    answer = page.request.get(f"{console.url}/")
+    assert "strict-transport-security" not in answer.headers
     (cookie,) = page.context.cookies()
     assert cookie["name"].startswith("__Host-")
     assert cookie["secure"]

@@ -1,21 +1,18 @@
 """Pages about parts of Tidegate that may not be installed: each against the real thing, or left out without it."""
 
-import asyncio
-import importlib
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
+import re
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import DEADLINE, Console, OpenPage, StartConsole
+from tests.console.conftest import Console, OpenPage, StartConsole, until
+from tests.console.scenery import bury, running, start_cluster, update_space, write_policies
 from tests.console.test_actions import confirm
 from tidegate.console.rooms import find_room
-from tidegate.demo.processes import Program
+from tidegate.demo.burst import SCREENS
+from tidegate.mqtt import Publish
 from tidegate.testing import BrokerThread
 from tidegate.testing.raw import RawClient
 
@@ -24,48 +21,11 @@ def needs(room: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(find_room(room) is None, reason=f"tidegate.{room} is not installed")
 
 
-@contextmanager
-def running(name: str, *arguments: str, ready: str) -> Iterator[Program]:
-    program = Program(name, arguments)
-    try:
-        program.wait_line(lambda line: ready in line)
-        yield program
-    finally:
-        program.stop()
-
-
-def write_policies(folder: Path) -> Any:
-    """v1 and v2, which is current, and v3; the rate of `meter` is another one in each."""
-    pa = importlib.import_module("pyarrow")
-    schema = importlib.import_module("tidegate.lake.arrow").arrow_schema(
-        importlib.import_module("tidegate.schema").POLICY_TABLES["baselines"]
-    )
-    now = datetime.now(UTC)
-
-    def column(field: Any, rate: float) -> Any:
-        if field.name in ("client_id", "rate"):
-            return pa.array(["meter"] if field.name == "client_id" else [rate], field.type)
-        if field.nullable:
-            return pa.nulls(1, field.type)
-        is_list, is_time = pa.types.is_list(field.type), pa.types.is_timestamp(field.type)
-        plain = "" if pa.types.is_string(field.type) else 1
-        return pa.array([[] if is_list else now if is_time else plain], field.type)
-
-    store = importlib.import_module("tidegate.policy").PolicyStore(folder)
-    for number in (1, 2, 3):
-        table = pa.table([column(field, number * 10.0) for field in schema], schema=schema)
-        period = {"input_from": now - timedelta(hours=1), "input_to": now}
-        store.write({"baselines": table}, version=f"v{number}", **period)
-    store.activate("v1")
-    store.activate("v2")
-    return store
-
-
 @needs("policy")
 def test_a_policy_is_compared_applied_and_rolled_back(
     tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage, tmp_path: Path
 ) -> None:
-    store = write_policies(tmp_path)
+    store = write_policies(tmp_path, *({"meter": number * 10.0} for number in (1, 2, 3)))
     page = open_page(start_console(tidegate_broker, "--policy", tmp_path), "policy")
     changed = page.locator(".panel", has_text="What changed")
     expect(changed.locator("tr", has_text="meter")).to_contain_text("1020")  # 10, then 20
@@ -76,6 +36,37 @@ def test_a_policy_is_compared_applied_and_rolled_back(
     page.get_by_role("button", name="Roll back").click()
     confirm(page, "Roll back")
     expect(page.locator(".toast", has_text="v2 is current again")).to_be_visible()
+    assert store.current() == "v2"
+
+
+@needs("policy")
+def test_the_policy_page_says_what_changed_also_after_going_back_to_the_first(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage, tmp_path: Path
+) -> None:
+    store = write_policies(tmp_path, *({"meter": number * 10.0} for number in (1, 2, 3)))
+    page = open_page(start_console(tidegate_broker, "--policy", tmp_path), "policy")
+    changed = page.locator(".panel", has_text="What changed")
+    for _ in range(2):
+        expect(changed.locator("tr", has_text="meter")).to_contain_text("1020")
+        store.rollback()
+        expect(changed).to_contain_text("This is the first snapshot in force")
+        expect(changed.locator("tr")).to_have_count(0)
+        store.activate("v2")
+    expect(changed.locator("tr", has_text="meter")).to_contain_text("1020")
+
+
+@needs("policy")
+def test_a_folder_of_policies_that_makes_no_sense_is_told_and_the_page_goes_on(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage, tmp_path: Path
+) -> None:
+    store = write_policies(tmp_path, *({"meter": number * 10.0} for number in (1, 2, 3)))
+    pointer = next(path for path in tmp_path.iterdir() if path.is_file() and path.read_text() == "v2\n")
+    pointer.write_text("../elsewhere\n")
+    page = open_page(start_console(tidegate_broker, "--policy", tmp_path), "policy")
+    expect(page.locator(".empty")).to_contain_text(pointer.name)
+    pointer.write_text("v2\n")
+    expect(page.locator(".panel", has_text="In force").locator("b")).to_have_text("v2")
+    expect(page.locator(".empty")).to_be_hidden()
     assert store.current() == "v2"
 
 
@@ -157,64 +148,64 @@ def test_rubbish_does_not_cost_the_console_its_node(
         expect(page.locator("tr", has_text="letter-1")).to_have_count(0)
 
 
-def bury(url: str) -> None:
-    """A worker takes a task that is too late, buries it, and goes.
-
-    In a thread: the browser's loop counts as running in ours.
-    """
-    rpc, messages = importlib.import_module("tidegate.rpc"), importlib.import_module("tidegate.rpc.messages")
-    make_queue = importlib.import_module("tidegate.rpc.backends").make_queue
-    handlers = importlib.import_module("tidegate.rpc.tasks").HANDLERS
-    options = rpc.Options(url=url)
-    task = messages.Task(id="task-13", kind="calls", body={"calls": []}, created=1.7e9, deadline=1.7e9 + 5)
-
-    async def work() -> None:
-        queue = make_queue(options, "shop")
-        await queue.open()
-        async with asyncio.timeout(DEADLINE), rpc.TaskWorker(options, handlers) as worker:
-            await queue.put("tasks.normal", task.encode(), deadline=None)
-            while not await queue.dead("tasks"):
-                await asyncio.sleep(0.02)
-            assert worker.counters["buried"] == 1
-        await queue.close()
-
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, work()).result()
-
-
 @needs("space.serve")
-def test_a_space_tells_its_version_size_and_load(
+def test_a_space_tells_its_version_size_and_load_and_counts_only_after_a_change(
     tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
 ) -> None:
     url = f"mqtt://127.0.0.1:{tidegate_broker.port}"
-    with running("space", "tidegate", "space", "serve", "--space", "home", "--url", url, ready="space ready"):
+    asked: list[str] = []
+
+    def count(kind: str) -> int:
+        asked.extend(each.payload.decode() for each in listener.barrier() if isinstance(each, Publish))
+        return sum(kind in each for each in asked)
+
+    with (
+        running("space", "tidegate", "space", "serve", "--space", "home", "--url", url, ready="space ready"),
+        RawClient(tidegate_broker.port) as listener,
+    ):
+        listener.connect("listener")
+        listener.subscribe("tide/space/home/query")
         page = open_page(start_console(tidegate_broker, "--space", "home"), "spaces")
         facts = page.locator(".panel", has_text="home").locator("dl")
         expect(facts).to_contain_text("Triples0")
         expect(facts).to_contain_text("requests a second")
+        until(lambda: count("ASK") >= 3)
+        assert count("COUNT") == 1
+        update_space(url, "home", 7)
+        expect(facts).to_contain_text("Triples7")
+        assert count("COUNT") == 2
 
 
 @needs("cluster.local")
-def test_a_real_edge_is_drained_from_the_page(open_page: OpenPage) -> None:
-    local = importlib.import_module("tidegate.cluster.local")
+def test_a_real_cluster_is_balanced_and_an_edge_drained_and_resumed_on_the_page(open_page: OpenPage) -> None:
     with ExitStack() as stack:
-        cluster = stack.enter_context(local.LocalCluster(edges=2))
-        url = cluster.head.addresses[0]
-        stack.enter_context(running("crowd", "tidegate.demo.crowd", url, "10", ready="ready"))
+        url, crowd = start_cluster(stack)
         console = Console(int(url.rpartition(":")[2]))
         stack.callback(console.stop)
         page = open_page(console, "cluster")
         expect(page.locator("svg.map .box")).to_have_count(3)
-        wait_clients(page, 10)
-        page.locator("tr", has_text="edge0").get_by_role("button", name="Drain").click()
+        wait_clients(page, SCREENS)
+        crowd.order("burst")
+        plans = page.locator(".panel", has_text="Plans, drains and balancing")
+        expect(plans).to_contain_text("was in trouble (")
+        expect(plans.locator("li").first).to_have_text(
+            re.compile(r"^\d+ clients of news/\d from edge\d to edge\d$")
+        )
+        expect(page.locator(".log")).to_contain_text(re.compile(r"edge\d is in trouble \(\w+\): \d+ clients of news/"))
+        crowd.order("calm")
+        edge0 = page.get_by_role("region", name="Nodes").locator("tr", has_text="edge0")
+        edge0.get_by_role("button", name="Drain").click()
         confirm(page, "Drain")
         expect(page.locator(".log")).to_contain_text("drain of edge0: done")
-        expect(page.locator("tr", has_text="edge1").locator("td").nth(4)).to_have_text("10")
+        expect(edge0.locator("td").nth(4)).to_have_text("0")
+        edge0.get_by_role("button", name="Take clients again").click()
+        confirm(page, "Take clients again")
+        expect(page.locator(".toast", has_text="edge0 takes clients again")).to_be_visible()
+        expect(edge0.get_by_role("button", name="Drain")).to_be_visible()
 
 
 def wait_clients(page: Page, count: int) -> None:
     """Until the edges have so many together."""
-    from tests.console.conftest import until
 
     def together() -> int:
         cells = page.locator("tbody tr:has-text('edge') td:nth-child(5)").all_inner_texts()

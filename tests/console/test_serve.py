@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,6 @@ import pytest
 
 from tests.console.conftest import CLEAN, DEADLINE, until
 from tidegate.cli.status import ExitStatus
-from tidegate.console.rooms import find_room
 from tidegate.testing.certificates import make_authority
 from tidegate.testing.raw import RawClient
 
@@ -157,10 +157,25 @@ def test_the_demo_tells_its_story_and_ends() -> None:
             assert answer.status == 200
         assert read_until(demo, r"look at (\S+#/groups)") == f"{address}#/groups"
         assert read_until(demo, r"look at (\S+#/publishers)") == f"{address}#/publishers"
-        if find_room("cluster.local") is None:
-            read_until(demo, r"(The part on a cluster is left out)")
+        assert read_until(demo, r"look at (\S+#/rpc)") == f"{address}#/rpc"
+        assert read_until(demo, r"look at (http://\S+/)#/cluster") != address  # the cluster has a page of its own
+        bursting = read_until(demo, r"a burst: .* more than (\S+) can send")
+        source = read_until(demo, r"10 subscribers of news/\d moved from (\S+) to edge\d")
+        assert source == bursting
+        assert int(read_until(demo, r"headlines made \d+ deliveries, and (\d+) were lost")) == 0
         read_until(demo, r"(stopping)")
         assert demo.wait(DEADLINE) == ExitStatus.OK
+
+
+def test_a_demo_that_cannot_start_says_why_and_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with program("demo", "--port", str(port), "--no-console") as demo:
+            assert demo.wait(DEADLINE) == ExitStatus.FAILURE
+            assert demo.stdout is not None
+            *_, error, hint = demo.stdout.read().splitlines()
+    assert error.startswith("error: the node did not do its part: ") and str(port) in error
+    assert hint.startswith("hint: stop the other process")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -174,10 +189,13 @@ def test_the_demo_ends_cleanly_when_it_is_interrupted(number: signal.Signals) ->
         until(lambda: not any(each.is_running() for each in started))
 
 
-def test_the_demo_leaves_nothing_behind_when_it_is_killed() -> None:
-    with program("demo", "--port", "0", "--http-port", "0", "--sensors", "5") as demo:
-        read_until(demo, r"(A calm plant)")
+@pytest.mark.parametrize("words, pace, least", [("A calm plant", "1", 4), ("a burst", "0.05", 12)])
+def test_the_demo_leaves_nothing_behind_when_it_is_killed(words: str, pace: str, least: int) -> None:
+    """`least`: node, console, plant and flood; with the cluster three nodes, a console and a crowd more, and RPC."""
+    with program("demo", "--port", "0", "--http-port", "0", "--sensors", "5", "--pace", pace) as demo:
+        read_until(demo, f"({words})")
         started = family(demo.pid)
+        assert len(started) == least
         demo.kill()
         until(lambda: all(has_ended(each) for each in started))
 

@@ -103,6 +103,7 @@ def command(
         settings.check()
         # A name that says what it is in lists and logs; the number keeps two consoles apart.
         named = replace(server, client_id=server.client_id or f"console-{token_hex(4)}")
+        named.client()  # an address that can never work is refused here
         log.configure(log_level, "auto")
         uvloop.run(
             serve(
@@ -114,8 +115,8 @@ def command(
             )
         )
     except TidegateError as error:
-        report(error)
-        raise typer.Exit(ExitStatus.STARTUP) from None
+        is_setting = report(error) is ExitStatus.CONFIG
+        raise typer.Exit(ExitStatus.CONFIG if is_setting else ExitStatus.STARTUP) from None
     except KeyboardInterrupt:
         raise typer.Exit(ExitStatus.OK) from None
 

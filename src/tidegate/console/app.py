@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from tidegate.accounts.guard import address_of
-from tidegate.console import policies, reports, spaces
+from tidegate.console import policies, reports
 from tidegate.console.actions import Console, act
 from tidegate.console.channels import CHANNELS, Channels
 from tidegate.console.errors import ConsoleError, RoomMissing
@@ -31,6 +31,7 @@ from tidegate.console.publishers import SORTS, Query
 from tidegate.console.security import REPORT_POLICY, Guard
 from tidegate.console.sessions import Role, Session, Sessions
 from tidegate.console.settings import ConsoleSettings
+from tidegate.console.spaces import Spaces
 from tidegate.console.watch import NodeWatch
 from tidegate.errors import TidegateError
 
@@ -39,6 +40,7 @@ TICK: Final = 0.5  # seconds between two looks at whether there is something new
 KEEP_ALIVE: Final = 15.0  # seconds after which an idle stream says that it lives
 MAX_STREAMS: Final = 100
 TOKEN: Final = "x-tidegate-token"
+POLL: Final = "x-tidegate-poll"
 Handler = Callable[[Request, Session], Awaitable[Response]]
 
 
@@ -51,6 +53,7 @@ class ConsoleApp:
         self.sessions = Sessions(settings)
         self.channels = Channels(settings, watch)
         self.console = Console(settings, watch)
+        self.spaces = Spaces()
         self.is_stopping = asyncio.Event()
         self.streams = 0
         self._cookie = f"{'__Host-' if settings.is_tls else ''}tidegate-{settings.port}"
@@ -64,6 +67,7 @@ class ConsoleApp:
             Route("/api/live", self._guarded(self.live)),
             Route("/api/history", self._guarded(self.history)),
             Route("/api/publishers", self._guarded(self.publishers)),
+            Route("/api/publisher", self._guarded(self.publisher)),
             Route("/api/group", self._guarded(self.group)),
             Route("/api/spaces/{name}", self._guarded(self.space)),
             Route("/api/policy", self._guarded(self.policy)),
@@ -95,7 +99,9 @@ class ConsoleApp:
         """Only with a session; an action only with its token, too. Errors become words."""
 
         async def endpoint(request: Request) -> Response:
-            session = self.sessions.find(request.cookies.get(self._cookie))
+            # What a page asks for by itself, while nobody may sit before it, is no use of a session.
+            is_use = POLL not in request.headers
+            session = self.sessions.find(request.cookies.get(self._cookie), is_use=is_use)
             if session is None:
                 return _error(401, "You are not logged in.", "")
             if is_action and request.headers.get(TOKEN) != session.token:
@@ -105,6 +111,8 @@ class ConsoleApp:
             try:
                 return await handler(request, session)
             except RoomMissing as error:
+                if is_action:
+                    return _error(409, str(error), error.hint)
                 return JSONResponse({"missing": str(error), "hint": error.hint})
             except TidegateError as error:
                 return _error(409, str(error), getattr(error, "hint", ""))
@@ -178,7 +186,7 @@ class ConsoleApp:
         self.streams += 1
         try:
             while not self.is_stopping.is_set():
-                if self.sessions.find(session.key) is None:
+                if self.sessions.find(session.key, is_use=False) is None:
                     yield "event: logout\ndata: {}\n\n"
                     return
                 for name in channels:
@@ -232,8 +240,14 @@ class ConsoleApp:
             }
         )
 
+    async def publisher(self, request: Request, session: Session) -> Response:
+        """One row, wherever it would be in the table; none if nobody of this name publishes any more."""
+        self.watch.ask("publishers")
+        row = self.watch.table.rows.get(request.query_params.get("client", ""))
+        return JSONResponse({"row": None if row is None else asdict(row)})
+
     async def space(self, request: Request, session: Session) -> Response:
-        return JSONResponse(await spaces.look(self.watch.client, request.path_params["name"]))
+        return JSONResponse(await self.spaces.look(self.watch.client, request.path_params["name"]))
 
     async def policy(self, request: Request, session: Session) -> Response:
         found = await asyncio.to_thread(policies.describe, self.settings.policy)

@@ -48,7 +48,8 @@ class Channels:
         watch = self._watch
         feed = watch.feed
         # By our own clock: that of the node's machine may be another one.
-        is_stale = watch.is_connected and 0.0 < watch.pulse_at < time.monotonic() - STALE
+        heard_at = watch.pulse_at or watch.began_at
+        is_stale = watch.is_connected and heard_at < time.monotonic() - STALE
         problem = watch.problem
         if not problem and watch.is_connected and watch.refused:
             problem = f"no right to read {', '.join(watch.refused[:3])}"
@@ -56,6 +57,7 @@ class Channels:
             "is_connected": watch.is_connected,
             "problem": problem,
             "is_stale": is_stale,
+            "is_silent": is_stale and not watch.pulse_at,
             "address": watch.address,
             "name": feed.values.get(topics.NODE, ""),
             "version": feed.values.get(topics.VERSION, ""),
@@ -70,7 +72,7 @@ class Channels:
         return {
             "pulse": watch.pulse,
             "point": watch.history.latest,
-            "latency": watch.latency(),
+            "latency": watch.latency.summary(time.perf_counter()),
             "notes": notes(watch.feed, states if isinstance(states, dict) else {}),
             "queues": [asdict(queue) for queue in watch.feed.queues[:10]],
             "queues_total": watch.feed.total(topics.QUEUES),

@@ -1,7 +1,8 @@
 """The cluster as its head tells it below `$SYS/cluster/`: nodes, drains, plans, and what happened of late. Pure.
 
 A head has one retained document a node, and `balancing` with the step of the phase that runs, the phases of late, and
-how full the edges are; an edge has what its head told it, in one document called `nodes`. What is not told is left out.
+how full the edges are; an edge has what its head told it, in one document called `nodes`. An empty document says that
+the node is no longer part of the cluster. What is not told is left out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from collections import deque
 from typing import Any, Final
+
+from tidegate.console.values import objects
 
 EVENTS: Final = 200
 MAX_NODES: Final = 1_000
@@ -24,24 +27,33 @@ class ClusterView:
         self.drains: dict[str, dict[str, Any]] = {}
         self.balance: dict[str, Any] = {}
         self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        # Of the connection before: what is told again on the next one is no news.
+        self._past_nodes: dict[str, dict[str, Any]] = {}
+        self._past_drains: dict[str, dict[str, Any]] = {}
+        self._past_balance: dict[str, Any] = {}
 
     def clear(self) -> None:
+        """The connection is another one: everything that still holds is told again."""
+        self._past_nodes = self.nodes or self._past_nodes
+        self._past_drains = self.drains or self._past_drains
+        self._past_balance = self.balance or self._past_balance
         self.nodes, self.plans, self.drains, self.balance = {}, {}, {}, {}
 
     def take(self, topic: str, payload: bytes, now: float) -> None:
         """One message; what is not understood is left out."""
         name = topic.removeprefix("$SYS/cluster/")
+        kind, _, node = name.partition("/")
+        if not payload:
+            self._forget(kind, node, now)
+            return
         try:
             value = json.loads(payload)
         except (ValueError, RecursionError):
             return
         if not isinstance(value, dict):
             return
-        kind, _, node = name.partition("/")
         if kind == "nodes" and not node:
-            for each, state in value.items():
-                if isinstance(state, dict):
-                    self._take_node(str(each), state, now)
+            self._take_nodes({str(each): state for each, state in value.items() if isinstance(state, dict)}, now)
         elif kind in _KINDS and node:
             self._take_operation(kind, node, value, now)
         elif kind == "balancing" and not node:
@@ -49,8 +61,29 @@ class ClusterView:
         elif not node:
             self._take_node(name, value, now)
 
+    def _forget(self, kind: str, node: str, now: float) -> None:
+        if kind in _KINDS and node:
+            (self.plans if kind == "plan" else self.drains).pop(node, None)
+        elif kind == "balancing":
+            self.balance = {}
+        elif not node:
+            self._leave(kind, now)
+
+    def _leave(self, name: str, now: float) -> None:
+        for table in (self.plans, self.drains, self._past_nodes, self._past_drains):
+            table.pop(name, None)
+        if self.nodes.pop(name, None) is not None:
+            self._say(now, "leave", f"{name} has left the cluster")
+
+    def _take_nodes(self, states: dict[str, dict[str, Any]], now: float) -> None:
+        """All there are: whoever is not among them has left."""
+        for name in [name for name in self.nodes if name not in states]:
+            self._leave(name, now)
+        for name, state in states.items():
+            self._take_node(name, state, now)
+
     def _take_node(self, name: str, state: dict[str, Any], now: float) -> None:
-        before = self.nodes.get(name)
+        before = self.nodes.get(name) or self._past_nodes.pop(name, None)
         if before is None and len(self.nodes) >= MAX_NODES:
             return
         self.nodes[name] = state
@@ -67,6 +100,7 @@ class ClusterView:
         before = table.get(node, {})
         table[node] = value
         if kind == "drain":
+            before = before or self._past_drains.pop(node, {})
             moved = int(value.get("moved") or 0) - int(before.get("moved") or 0)
             if moved > 0:
                 total = f" of {value['total']}" if value.get("total") else ""
@@ -75,12 +109,12 @@ class ClusterView:
                 self._say(now, "drain", f"drain of {node}: {value.get('state')}")
 
     def _take_balance(self, value: dict[str, Any], now: float) -> None:
-        before = self.balance
-        self.balance = value
+        before = self.balance or self._past_balance
+        self.balance, self._past_balance = value, {}
         if before.get("step") != value.get("step") and value.get("step") not in (None, "idle"):
             self._say(now, "phase", f"balancing: {value['step']}")
-        known = {phase.get("number") for phase in _objects(before.get("phases"))}
-        for phase in _objects(value.get("phases")):
+        known = {phase.get("number") for phase in objects(before.get("phases"))}
+        for phase in objects(value.get("phases")):
             if before and phase.get("number") not in known:
                 for text in _moves(phase):
                     self._say(
@@ -110,7 +144,7 @@ class ClusterView:
                         for name in ("number", "edge", "metric", "at", "is_over", "is_timed_out")
                     }
                     | {"moves": _moves(phase)}
-                    for phase in _objects(self.balance.get("phases"))[-10:]
+                    for phase in objects(self.balance.get("phases"))[-10:]
                 ],
             },
             "events": list(self.events)[:50],
@@ -126,12 +160,8 @@ class ClusterView:
             "utilisation": found.get("uplink"),
             "state": found.get("state"),
             "waiting": found.get("waiting"),
-            "budgets": _objects(found.get("budgets")),
+            "budgets": objects(found.get("budgets")),
         }
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _moves(phase: dict[str, Any]) -> list[str]:

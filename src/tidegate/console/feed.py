@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self
 
+from tidegate.console.values import number, objects, text
+
 LOAD: Final = "$SYS/tide/load"
 PUBLISHERS: Final = "$SYS/tide/publishers"
 QUEUES: Final = "$SYS/tide/queues"
@@ -76,18 +78,18 @@ class Publisher:
     @classmethod
     def read(cls, row: dict[str, Any]) -> Self:
         return cls(
-            client=_text(row.get("client")),
-            user=_text(row.get("user")),
-            address=_text(row.get("address")),
-            rate=_number(row.get("rate")),
-            trained_rate=_number(row.get("trained_rate")),
-            state=_text(row.get("state")),
-            hold=_number(row.get("hold")),
-            rank=int(_number(row.get("rank"))),
-            class_name=_text(row.get("class")),
-            held_bytes=int(_number(row.get("held_bytes"))),
-            pinned=_text(row.get("pinned")),
-            excused=_number(row.get("excused")),
+            client=text(row.get("client")),
+            user=text(row.get("user")),
+            address=text(row.get("address")),
+            rate=number(row.get("rate")),
+            trained_rate=number(row.get("trained_rate")),
+            state=text(row.get("state")),
+            hold=number(row.get("hold")),
+            rank=int(number(row.get("rank"))),
+            class_name=text(row.get("class")),
+            held_bytes=int(number(row.get("held_bytes"))),
+            pinned=text(row.get("pinned")),
+            excused=number(row.get("excused")),
         )
 
 
@@ -106,13 +108,13 @@ class Queue:
     @classmethod
     def read(cls, row: dict[str, Any]) -> Self:
         return cls(
-            client=_text(row.get("client")),
+            client=text(row.get("client")),
             is_connected=row.get("connected") is True,
             is_blocked=row.get("is_blocked") is True,
-            messages=int(_number(row.get("queued_messages"))),
-            size_bytes=int(_number(row.get("queued_bytes"))),
-            inflight=int(_number(row.get("inflight"))),
-            dropped=int(_number(row.get("dropped"))),
+            messages=int(number(row.get("queued_messages"))),
+            size_bytes=int(number(row.get("queued_bytes"))),
+            inflight=int(number(row.get("inflight"))),
+            dropped=int(number(row.get("dropped"))),
         )
 
 
@@ -135,17 +137,17 @@ class GroupMember:
     @classmethod
     def read(cls, row: dict[str, Any]) -> Self:
         return cls(
-            client=_text(row.get("client")),
+            client=text(row.get("client")),
             is_connected=row.get("connected") is True,
             is_stalled=row.get("is_stalled") is True,
-            outstanding=int(_number(row.get("outstanding"))),
-            service_ms=_number(row.get("service_ms")),
-            wait_ms=_number(row.get("wait_ms")),
-            share=_number(row.get("share")),
+            outstanding=int(number(row.get("outstanding"))),
+            service_ms=number(row.get("service_ms")),
+            wait_ms=number(row.get("wait_ms")),
+            share=number(row.get("share")),
             reports=row.get("reports") is True,
-            expected_ms=_number(row.get("expected_ms")),
-            sent_ago_ms=None if row.get("sent_ago_ms") is None else _number(row.get("sent_ago_ms")),
-            sent=int(_number(row.get("sent"))),
+            expected_ms=number(row.get("expected_ms")),
+            sent_ago_ms=None if row.get("sent_ago_ms") is None else number(row.get("sent_ago_ms")),
+            sent=int(number(row.get("sent"))),
         )
 
 
@@ -165,14 +167,14 @@ class SharedGroup:
     @classmethod
     def read(cls, row: dict[str, Any]) -> Self:
         return cls(
-            group=_text(row.get("group")),
-            filter=_text(row.get("filter")),
-            policy=_text(row.get("policy")),
-            total=int(_number(row.get("total"))),
-            connected=int(_number(row.get("connected"))),
-            outstanding=int(_number(row.get("outstanding"))),
-            moved=int(_number(row.get("moved"))),
-            members=tuple(GroupMember.read(member) for member in _objects(row.get("members"))),
+            group=text(row.get("group")),
+            filter=text(row.get("filter")),
+            policy=text(row.get("policy")),
+            total=int(number(row.get("total"))),
+            connected=int(number(row.get("connected"))),
+            outstanding=int(number(row.get("outstanding"))),
+            moved=int(number(row.get("moved"))),
+            members=tuple(GroupMember.read(member) for member in objects(row.get("members"))),
         )
 
 
@@ -231,7 +233,7 @@ class Feed:
 
     def total(self, topic: str) -> int:
         """How many rows there would be; the node sends the most important ones only."""
-        return int(_number(self.documents.get(topic, {}).get("total")))
+        return int(number(self.documents.get(topic, {}).get("total")))
 
     def number(self, topic: str) -> float | None:
         try:
@@ -268,22 +270,7 @@ class Feed:
         self._before = dict(self.values)
 
     def _rows(self, topic: str) -> list[dict[str, Any]]:
-        return _objects(self.documents.get(topic, {}).get("rows"))
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _number(value: object) -> float:
-    """A number of a document; what is none, not finite or absurd counts as 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e18:
-        return 0.0
-    return float(value)
+        return objects(self.documents.get(topic, {}).get("rows"))
 
 
 def _parse(text: str | None) -> float | None:

@@ -6,6 +6,8 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tidegate.console.values import number, objects
+
 POINTS: Final = 900  # a quarter of an hour at one a second
 GROUP_POINTS: Final = 300
 MAX_GROUPS: Final = 100
@@ -19,13 +21,6 @@ COUNTERS: Final = (
     "shed",
     "held_total",
 )
-
-
-def number(value: object) -> float:
-    """A number of a document; what is none, or absurd, counts as 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e18:
-        return 0.0
-    return float(value)
 
 
 class NodeHistory:
@@ -82,10 +77,8 @@ class GroupsHistory:
 
     def take(self, document: dict[str, Any]) -> None:
         at = number(document.get("at"))
-        rows = document.get("rows")
-        for row in rows if isinstance(rows, list) else ():
-            if isinstance(row, dict):
-                self._take_group(at, row)
+        for row in objects(document.get("rows")):
+            self._take_group(at, row)
         while len(self._groups) > MAX_GROUPS:
             self._groups.popitem(last=False)
 
@@ -96,9 +89,8 @@ class GroupsHistory:
         seconds = at - history.at[-1] if history.at else 0.0
         known = dict(history.sent)
         history.at.append(at)
-        members = row.get("members")
         history.sent = {}
-        for member in members if isinstance(members, list) else ():
+        for member in objects(row.get("members")):
             name, sent = str(member.get("client")), number(member.get("sent"))
             history.sent[name] = sent
             rates = history.shares.setdefault(name, deque([0.0] * (len(history.at) - 1), maxlen=GROUP_POINTS))

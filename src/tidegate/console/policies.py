@@ -20,8 +20,8 @@ VALUES: Final = (("baselines", "rate"), ("members", "service"))
 
 def _store(folder: Path | None) -> Any:
     room = find_room("policy")
-    if room is None:
-        raise RoomMissing("The policy room is not installed.", "pip install 'tidegate[spark]'")
+    if room is None or find_room("policy.snapshot") is None:
+        raise RoomMissing("What reads policy snapshots is not installed.", "pip install 'tidegate[lake]'")
     if folder is None:
         raise RoomMissing(
             "No folder of policy snapshots was named.",

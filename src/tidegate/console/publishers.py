@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.console.feed import Publisher
+from tidegate.console.values import objects
 
 MAX_ROWS: Final = 100_000
 MAX_WINDOW: Final = 500
@@ -76,14 +77,11 @@ class PublisherTable:
     def take_page(self, document: dict[str, Any]) -> None:
         """One page of all publishers; a round that misses a page teaches no absence."""
         number, page, pages = (document.get(name) for name in ("round", "page", "pages"))
-        rows = document.get("rows")
         if not (isinstance(number, int) and isinstance(page, int) and isinstance(pages, int)):
             return
         if page == 0:
             self._round, self._seen, self._next_page = number, {}, 0
-        found = (
-            [Publisher.read(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        )
+        found = [Publisher.read(row) for row in objects(document.get("rows"))]
         is_next = number == self._round and page == self._next_page
         self._next_page = page + 1 if is_next else -1
         for row in found:

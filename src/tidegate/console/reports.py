@@ -22,10 +22,12 @@ SKIPPED: Final = {"node_modules", "__pycache__"}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One page. `name` is for addresses: no part of a path comes from a browser."""
+    """One page, as it was when it was found: it may be gone since. `name` is for addresses: no part of a path comes
+    from a browser."""
 
     path: Path
     root: Path
+    modified: float
 
     @property
     def name(self) -> str:
@@ -49,14 +51,12 @@ class Report:
         return str(self.path.parent.relative_to(self.root))
 
     def as_object(self) -> dict[str, Any]:
-        stat = self.path.stat()
         return {
             "name": self.name,
             "kind": self.kind,
             "title": self.title,
             "place": str(self.path.relative_to(self.root)),
-            "modified": stat.st_mtime,
-            "size_bytes": stat.st_size,
+            "modified": self.modified,
         }
 
 
@@ -70,7 +70,7 @@ def find(folders: tuple[Path, ...]) -> list[Report]:
     found: list[Report] = []
     for root in folders:
         _search(root, root, DEPTH, found)
-    return sorted(found, key=lambda report: report.path.stat().st_mtime, reverse=True)
+    return sorted(found, key=lambda report: report.modified, reverse=True)
 
 
 def _search(root: Path, folder: Path, depth: int, found: list[Report]) -> None:
@@ -90,7 +90,10 @@ def _search(root: Path, folder: Path, depth: int, found: list[Report]) -> None:
         elif entry.name == "report.html" or (
             entry.name == "README.md" and any(name.endswith(".json") for name in names)
         ):
-            found.append(Report(entry, root))
+            try:
+                found.append(Report(entry, root, entry.stat().st_mtime))
+            except OSError:
+                continue  # it was there a moment ago
 
 
 def get(folders: tuple[Path, ...], name: str) -> Report | None:
@@ -101,7 +104,10 @@ def render(report: Report) -> str:
     """A page of the lab as HTML; raw HTML in it is shown as text."""
     from markdown_it import MarkdownIt
 
-    text = report.path.read_text(encoding="utf-8", errors="replace")[:MAX_BYTES]
+    try:
+        text = report.path.read_text(encoding="utf-8", errors="replace")[:MAX_BYTES]
+    except OSError as error:
+        raise RoomMissing(f"The report cannot be read: {error.strerror}.", "it may have been moved") from None
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
 
     def picture(self: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
@@ -129,9 +135,12 @@ def read_picture(report: Report, file: str) -> tuple[bytes, str] | None:
     if kind is None or file != Path(file).name or file.startswith("."):
         return None
     path = report.path.parent / file
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_BYTES:
+    try:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_BYTES:
+            return None
+        return path.read_bytes(), kind
+    except OSError:
         return None
-    return path.read_bytes(), kind
 
 
 def describe_lake(place: str) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from collections import Counter, deque
 from datetime import datetime
 from typing import Any, Final
 
-from tidegate.console.history import number
 from tidegate.console.rooms import find_room
+from tidegate.console.values import number
 
 MAX_CALLS: Final = 5_000  # ended calls that percentiles are of
 WINDOW: Final = 300.0  # seconds that they are kept

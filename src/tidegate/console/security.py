@@ -76,8 +76,6 @@ class Guard:
             headers.setdefault(name, value)
         headers.setdefault("Content-Security-Policy", PAGE_POLICY)
         headers.setdefault("Cache-Control", "no-cache" if path.startswith("/static/") else "no-store")
-        if self._is_tls:
-            headers.setdefault("Strict-Transport-Security", "max-age=31536000")
 
     def _fault(self, headers: Headers, method: str) -> tuple[str, str] | None:
         host = headers.get("host", "")

@@ -66,19 +66,22 @@ class Sessions:
     def has_accounts(self) -> bool:
         return self._settings.password_file is not None
 
-    def find(self, key: str | None) -> Session | None:
-        """The session of a cookie, if it is good; it has been used then."""
+    def find(self, key: str | None, *, is_use: bool = True) -> Session | None:
+        """The session of a cookie, if it is good; it has been used then, unless only somebody looks after it."""
         now = time.monotonic()
         self._reread(now)
         session = self._sessions.get(key or "")
         if session is None:
             return None
-        if now - session.used > IDLE or not self._is_known(session.user):
+        # Without accounts there is nobody to ask for a password, so such a session does not end.
+        is_idle = self.has_accounts and now - session.used > IDLE
+        if is_idle or not self._is_known(session.user):
             del self._sessions[session.key]
             return None
-        session.used = now
         session.role = self.role_of(session.user)
-        self._sessions.move_to_end(session.key)
+        if is_use:
+            session.used = now
+            self._sessions.move_to_end(session.key)
         return session
 
     def open_local(self) -> Session:

@@ -1,9 +1,15 @@
-"""A space as its answers tell it: asked one small question, it says its version, its size and its load."""
+"""A space as its answers tell it: asked one small question, it says its version and its load.
+
+Counting its triples is work for a space that grows with them, so it is asked to only after it changed, and so rarely
+that it spends no more than one part in `SHARE` of its time on it. All pages that show a space share its answers.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from math import isfinite
 from typing import Any, Final
 
@@ -13,22 +19,89 @@ from tidegate.console.errors import ActionRefused, RoomMissing
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 PATIENCE: Final = 3.0
+FRESH: Final = 1.0  # seconds that an answer is good for
+SHARE: Final = 50.0
+KEPT: Final = 100  # spaces; a browser may ask for any name
+ASK: Final = "ASK {}"
 COUNT: Final = "SELECT (COUNT(*) AS ?n) WHERE { ?s ?p ?o }"
 LOAD: Final = {
     "proc": "processing", "queue": "queueing", "limit": "limit", "cap": "capacity", "watch": "watchers",
 }  # fmt: skip
 
 
-async def look(client: Client | None, name: str) -> dict[str, Any]:
-    """Version, triples and load of a space; raises RoomMissing if nobody serves it."""
-    if not NAME.fullmatch(name):
-        raise ActionRefused("That is no name of a space.", "letters, digits, _ and -")
-    if client is None or not client.is_connected:
-        raise RoomMissing("The console is not connected to its node.", "")
+class Spaces:
+    """Those that pages have asked for, by name."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, _Space] = {}
+
+    async def look(self, client: Client | None, name: str) -> dict[str, Any]:
+        """Version, triples and load of a space; raises RoomMissing if nobody serves it."""
+        if not NAME.fullmatch(name):
+            raise ActionRefused("That is no name of a space.", "letters, digits, _ and -")
+        if client is None or not client.is_connected:
+            raise RoomMissing("The console is not connected to its node.", "")
+        space = self._spaces.get(name)
+        if space is None:
+            if len(self._spaces) >= KEPT:
+                self._spaces.clear()
+            space = self._spaces[name] = _Space(name)
+        return await space.look(client)
+
+
+class _Space:
+    """The last answer of one space, and when it counted its triples."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = asyncio.Lock()  # pages that ask at the same time wait for one answer
+        self._answer: dict[str, Any] = {}
+        self._answered_at = -FRESH
+        self._triples: int | None = None
+        self._counted = ""  # the version whose triples they are
+        self._next_count = 0.0
+
+    async def look(self, client: Client) -> dict[str, Any]:
+        async with self._lock:
+            if time.monotonic() - self._answered_at >= FRESH:
+                self._answer = await self._ask(client)
+                self._answered_at = time.monotonic()
+        return self._answer
+
+    async def _ask(self, client: Client) -> dict[str, Any]:
+        answer = await _request(client, self.name, ASK)
+        pairs = dict(answer.user_properties)
+        if "fault" in pairs:
+            return {"name": self.name, "problem": answer.text, "hint": pairs.get("hint", "")}
+        version = pairs.get("version", "")
+        if version != self._counted and time.monotonic() >= self._next_count:
+            await self._count(client)
+        return {
+            "name": self.name,
+            "version": version,
+            "triples": self._triples,
+            "load": read_load(pairs.get("tide-load", "")),
+        }
+
+    async def _count(self, client: Client) -> None:
+        began = time.monotonic()
+        try:
+            answer = await _request(client, self.name, COUNT)
+        except RoomMissing:
+            return  # it takes too long; the space itself has just answered
+        finally:
+            now = time.monotonic()
+            self._next_count = now + (now - began) * SHARE
+        counted = _count(answer.payload)
+        if counted is not None:
+            self._triples, self._counted = counted, dict(answer.user_properties).get("version", "")
+
+
+async def _request(client: Client, name: str, query: str) -> Any:
     try:
-        answer = await client.request(
+        return await client.request(
             f"tide/space/{name}/query",
-            COUNT,
+            query,
             timeout=PATIENCE,
             user_properties=(("accept", "application/sparql-results+json"),),
         )
@@ -38,15 +111,6 @@ async def look(client: Client | None, name: str) -> dict[str, Any]:
         ) from None
     except ClientError as error:
         raise RoomMissing(str(error), error.hint) from None
-    pairs = dict(answer.user_properties)
-    if "fault" in pairs:
-        return {"name": name, "problem": answer.text, "hint": pairs.get("hint", "")}
-    return {
-        "name": name,
-        "version": pairs.get("version", ""),
-        "triples": _count(answer.payload),
-        "load": read_load(pairs.get("tide-load", "")),
-    }
 
 
 def read_load(text: str) -> dict[str, float]:

@@ -11,9 +11,7 @@ import json
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
-from statistics import quantiles
 from typing import Any, Final
 
 from tidegate.client import Client, Message, SubscribeRefused
@@ -21,6 +19,7 @@ from tidegate.console import feed as topics
 from tidegate.console.cluster import ClusterView
 from tidegate.console.feed import Feed
 from tidegate.console.history import GroupsHistory, NodeHistory
+from tidegate.console.latency import Latency
 from tidegate.console.publishers import PublisherTable
 from tidegate.console.rpc import RpcView
 from tidegate.errors import TidegateError
@@ -33,9 +32,7 @@ POLICY_VERSION: Final = "$SYS/tide/policy/version"
 CLUSTER: Final = "$SYS/cluster/#"
 ASKED_FOR: Final = 5.0  # seconds that a subject stays wanted after a browser asked
 FIRST_DELAY, LONGEST_DELAY = 0.3, 3.0  # seconds between two attempts to connect
-PROBES: Final = 60
 PROBE_INTERVAL: Final = 1.0
-PROBE_LOST: Final = 10.0  # seconds after which one that did not come back is given up
 
 MakeClient = Callable[[], Client]
 
@@ -52,17 +49,17 @@ class NodeWatch:
         self.feed = Feed()
         self.pulse: dict[str, Any] = {}
         self.pulse_at = 0.0  # when it came, by our clock; 0: none in this life
+        self.began_at = 0.0  # when this life began
         self.history = NodeHistory()
         self.groups = GroupsHistory()
         self.table = PublisherTable()
         self.cluster = ClusterView()
         self.rpc = RpcView(namespace)
         self.policy_version = ""
-        self.latencies: deque[float] = deque(maxlen=PROBES)
+        self.latency = Latency()
         self._asked: dict[str, float] = {}
         self._subscribed: dict[str, None] = {}  # filters, in their order
         self._probe_topic = f"tidegate/probe/{secrets.token_hex(8)}"
-        self._probe_sent = 0.0
         self._subjects: dict[str, tuple[str, ...]] = {
             "reports": (topics.PUBLISHERS, topics.QUEUES, topics.GROUPS),
             "publishers": (topics.PUBLISHERS, ALL_PUBLISHERS),
@@ -79,21 +76,10 @@ class NodeWatch:
         for subject in subjects:
             self._asked[subject] = until
 
-    def latency(self) -> dict[str, float | None]:
-        """Milliseconds from a publish of ours until it is back: the middle, and the slow end, of the last minute."""
-        known = sorted(self.latencies)
-        if not known:
-            return {"latest": None, "p50": None, "p95": None}
-        p95 = quantiles(known, n=20, method="inclusive")[18] if len(known) > 1 else known[0]
-        return {
-            "latest": round(self.latencies[-1], 3),
-            "p50": round(known[len(known) // 2], 3),
-            "p95": round(p95, 3),
-        }
-
     async def run(self) -> None:
         """Connect, read, and again, until cancelled."""
         delay = FIRST_DELAY
+        told = ""
         while True:
             began = time.monotonic()
             try:
@@ -109,7 +95,10 @@ class NodeWatch:
                 self.problem = f"{type(error).__name__}: {error}"
             if time.monotonic() - began > LONGEST_DELAY:
                 delay = FIRST_DELAY
-                log.warning("connection to the node lost", extra={"why": self.problem})
+                told = ""
+            if self.problem != told:  # once for each reason, not every few seconds
+                told = self.problem
+                log.warning("not connected to the node", extra={"why": self.problem})
             await asyncio.sleep(delay)
             delay = min(LONGEST_DELAY, delay * 2)
 
@@ -144,8 +133,9 @@ class NodeWatch:
         self.table.clear()
         self.refused = []
         self.pulse_at = 0.0
+        self.began_at = time.monotonic()
         self._subscribed = {}
-        self._probe_sent = 0.0
+        self.latency.forget_probe()
         self.policy_version = ""
 
     async def _subscribe(self, client: Client, *filters: str) -> None:
@@ -188,10 +178,9 @@ class NodeWatch:
         except SubscribeRefused:
             is_allowed = False
         while True:
-            is_lost = time.perf_counter() - self._probe_sent > PROBE_LOST
-            if is_allowed and (not self._probe_sent or is_lost):
-                self._probe_sent = time.perf_counter()
-                await client.publish(self._probe_topic, b"")
+            probe = self.latency.next_probe(time.perf_counter()) if is_allowed else None
+            if probe is not None:
+                await client.publish(self._probe_topic, probe)
             await asyncio.sleep(PROBE_INTERVAL)
 
     async def _read(self, client: Client) -> None:
@@ -205,9 +194,7 @@ class NodeWatch:
     def _take(self, message: Message) -> None:
         topic = message.topic
         if topic == self._probe_topic:
-            if self._probe_sent:
-                self.latencies.append((time.perf_counter() - self._probe_sent) * 1e3)
-                self._probe_sent = 0.0
+            self.latency.on_probe(message.payload, time.perf_counter())
             return
         if topic.startswith("$SYS/cluster/"):
             self.cluster.take(topic, message.payload, time.time())
@@ -240,4 +227,4 @@ class NodeWatch:
         load = document.get("load")
         if isinstance(load, dict):
             self.feed.documents[topics.LOAD] = load
-        self.history.take(document, self.latencies[-1] if self.latencies else None)
+        self.history.take(document, self.latency.current(time.perf_counter()))

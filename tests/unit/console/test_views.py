@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,56 @@ def test_progress_of_a_drain_is_one_line_and_edges_tell_how_full_they_are() -> N
     assert len(view.events) == 3
     (node,) = view.as_object()["nodes"]
     assert (node["utilisation"], node["waiting"]) == (0.4, {"t": 3})
+
+
+def texts(view: ClusterView) -> list[str]:
+    return [event["text"] for event in reversed(view.events)]
+
+
+def test_a_node_that_was_removed_is_off_the_map_with_its_drain_and_plan() -> None:
+    view = cluster(
+        ("edge0", {"load": "LOW", "linked": True}),
+        ("edge1", {"load": "LOW", "linked": True}),
+        ("plan/edge0", {"node": "edge0", "targets": {"edge1": 2}, "stay": 0}),
+        ("drain/edge0", {"node": "edge0", "state": "done", "moved": 0}),
+    )
+    view.take("$SYS/cluster/edge0", b"", 9.0)
+    view.take("$SYS/cluster/edge7", b"", 9.0)  # of whom we never heard
+    found = view.as_object()
+    assert [node["name"] for node in found["nodes"]] == ["edge1"]
+    assert (found["plans"], found["drains"]) == ({}, {})
+    assert texts(view)[-1] == "edge0 has left the cluster"
+    view.take("$SYS/cluster/drain/edge1", b'{"node": "edge1", "state": "running"}', 10.0)
+    view.take("$SYS/cluster/drain/edge1", b"", 11.0)
+    assert view.drains == {}
+    assert list(view.nodes) == ["edge1"]
+
+
+def test_the_document_of_an_edge_has_all_nodes_there_are() -> None:
+    state = {"load": "LOW", "linked": True}
+    view = cluster(("nodes", {"head": state, "edge0": state, "edge1": state}), ("nodes", {"head": state}))
+    assert list(view.nodes) == ["head"]
+    assert texts(view)[-2:] == ["edge0 has left the cluster", "edge1 has left the cluster"]
+
+
+def test_what_is_told_again_on_another_connection_is_no_news() -> None:
+    messages: list[tuple[str, object]] = [
+        ("edge0", {"load": "LOW", "linked": True}),
+        ("drain/edge0", {"node": "edge0", "state": "done", "moved": 4}),
+        ("balancing", {"step": "migrate", "phases": [{"number": 1, "moves": [["t", 3, "a", "b"]]}]}),
+    ]
+    view = cluster(*messages)
+    said = texts(view)
+    for _ in range(2):
+        view.clear()
+        view.clear()  # the first attempt to connect fails
+        for name, content in messages:
+            view.take(f"$SYS/cluster/{name}", json.dumps(content).encode(), 9.0)
+    assert texts(view) == said
+    view.clear()
+    view.take("$SYS/cluster/edge0", b'{"load": "HIGH", "linked": true}', 10.0)
+    view.take("$SYS/cluster/edge1", b'{"load": "LOW", "linked": true}', 11.0)
+    assert texts(view)[len(said) :] == ["edge0: load LOW to HIGH", "edge1 is part of the cluster"]
 
 
 def test_nonsense_about_a_cluster_is_left_out_and_events_are_bounded() -> None:
@@ -195,6 +246,15 @@ def test_reports_are_found_and_rendered_without_any_html_of_their_own(tmp_path: 
     assert f'src="/reports/{found["lab"].name}/plot.png"' in html
     assert '<td class="right">2</td>' in html
     assert "style=" not in html
+
+
+def test_a_report_that_is_gone_since_it_was_found_is_no_fault_of_ours(tmp_path: Path) -> None:
+    (lab,) = [each for each in reports.find(make_reports(tmp_path)) if each.kind == "lab"]
+    shutil.rmtree(lab.path.parent)
+    assert lab.as_object()["title"] == "backoff"
+    assert reports.read_picture(lab, "plot.png") is None
+    with pytest.raises(RoomMissing):
+        reports.render(lab)
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,14 @@ async function read(response) {
   return body;
 }
 
-export async function get(path, query = {}) {
+export async function get(path, query = {}, headers = {}) {
   const text = new URLSearchParams(query).toString();
-  return read(await fetch(text ? `${path}?${text}` : path, { credentials: "same-origin" }));
+  return read(await fetch(text ? `${path}?${text}` : path, { credentials: "same-origin", headers }));
+}
+
+// What a page asks for by itself, again and again: nobody need sit before it, so it keeps no session alive.
+export function poll(path, query = {}) {
+  return get(path, query, { "X-Tidegate-Poll": "1" });
 }
 
 async function post(path, content) {

@@ -3,6 +3,11 @@
 import { h } from "./dom.js";
 import { act } from "./api.js";
 
+// A question belongs to the page that asked it: with the page it is gone, unanswered.
+export function closeDialogs() {
+  document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
+}
+
 export function ask({ title, text, confirm, danger = false, fields = [] }) {
   return new Promise((resolve) => {
     const inputs = fields.map((field) => field.input);

@@ -100,6 +100,22 @@ export function percent(share) {
   return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 }
 
+// Work every so many seconds, never twice at a time, and not while nobody sees the page; what it returns ends it.
+export function repeat(seconds, work) {
+  let timer = null;
+  let isOver = false;
+  async function run() {
+    timer = null;
+    if (!document.hidden) await work();
+    if (!isOver) timer = setTimeout(run, seconds * 1000);
+  }
+  run();
+  return () => {
+    isOver = true;
+    clearTimeout(timer);
+  };
+}
+
 export function missing(found) {
   return h("div", { class: "empty" }, h("p", {}, found.missing), found.hint ? h("code", {}, found.hint) : null);
 }

@@ -1,6 +1,7 @@
 // The frame: pages by the address behind #, the menu, what is known of the node, theme, login.
 
 import { logIn, logOut, session, whenLoggedOut } from "./api.js";
+import { closeDialogs } from "./dialog.js";
 import { fill, h } from "./dom.js";
 import { icon } from "./icons.js";
 import { Live } from "./live.js";
@@ -22,15 +23,27 @@ let live = null;
 let page = null;
 let isStreamOpen = true;
 let node = {};
+let channels = [];
+let patience = 1; // seconds until a stream that was refused is asked for again
+let reviving = null;
+const LONGEST = 30;
 
 function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  return { name: name in PAGES ? name : "overview", rest: rest.map(decodeURIComponent) };
+  return { name: Object.hasOwn(PAGES, name) ? name : "overview", rest: rest.map(decode) };
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // a % that somebody typed
+  }
 }
 
 function show() {
   const { name, rest } = route();
-  live?.close();
+  closeDialogs();
   page?.close?.();
   const main = byId("main");
   main.replaceChildren();
@@ -42,12 +55,23 @@ function show() {
   }
   setMenu(false);
   page = PAGES[name].open(main, context, rest);
-  live = new Live(PAGES[name].channels ?? [], {
+  channels = PAGES[name].channels ?? [];
+  follow();
+}
+
+// The stream of the page that is shown. A page that nobody sees has none: browsers keep about six connections to a
+// host, and as many tabs would leave none for anything else.
+function follow() {
+  live?.close();
+  live = null;
+  if (document.hidden) return;
+  live = new Live(channels, {
     onState: (isOpen, isRefused) => {
+      if (isOpen) patience = 1;
       if (isOpen && !isStreamOpen) page.onReconnect?.();
       isStreamOpen = isOpen;
       drawNode();
-      if (isRefused) setTimeout(revive, 1000);
+      if (isRefused) reviveLater();
     },
     onEvent: (channel, state) => {
       if (channel === "node") {
@@ -60,12 +84,30 @@ function show() {
   });
 }
 
-// The console was started anew and knows our session no more: ask for another, or for the password.
+function reviveLater() {
+  clearTimeout(reviving);
+  reviving = setTimeout(revive, patience * 1000);
+  patience = Math.min(LONGEST, patience * 2);
+}
+
+// Too many pages are open, or the console was started anew and knows our session no more: another, or the password.
 async function revive() {
   try {
-    begin(await session());
+    const found = await session();
+    if (found.token === context.session.token) follow();
+    else begin(found);
   } catch (error) {
-    if (error.status !== 401) setTimeout(revive, 2000);
+    if (error.status !== 401) reviveLater();
+  }
+}
+
+function seen() {
+  if (document.hidden) {
+    live?.close();
+    live = null;
+  } else if (context.session && !byId("shell").hidden && live === null) {
+    follow();
+    page?.onReconnect?.();
   }
 }
 
@@ -80,11 +122,13 @@ function drawNode() {
   ]);
   const banner = byId("banner");
   const [text, hint] = !isStreamOpen
-    ? ["The console does not answer.", "The page goes on by itself when it is back; the node is not affected."]
+    ? ["The console does not answer.", "It is gone, or too many pages are open. This one goes on by itself; the node is not affected."]
     : node.is_connected === false
       ? [`The node cannot be reached: ${node.problem}`, "The console tries again every few seconds."]
       : node.problem
         ? [`Something is missing: ${node.problem}`, ""]
+        : node.is_silent
+          ? ["The node tells nothing about itself.", "features.sys_interval is 0 there, or it is no Tidegate node."]
         : node.is_stale
           ? ["The node has said nothing for some seconds.", "It is overloaded, or features.sys_interval is 0."]
           : ["", ""];
@@ -121,7 +165,10 @@ function storedTheme() {
 }
 
 function showLogin() {
+  closeDialogs();
+  clearTimeout(reviving);
   live?.close();
+  live = null;
   page?.close?.();
   page = null;
   byId("shell").hidden = true;
@@ -196,6 +243,8 @@ async function start() {
       window.scrollTo(0, 0);
     }
   });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page?.redraw?.());
+  document.addEventListener("visibilitychange", seen);
   whenLoggedOut(showLogin);
   try {
     begin(await session());

@@ -86,8 +86,21 @@ export class VirtualTable {
     const found = await this.load(start, count);
     if (found === null || number !== this.asked) return;
     this.total = found.total;
+    const before = this.rows.get(this.active);
     this.rows = new Map(found.rows.map((row, index) => [found.start + index, row]));
+    this.follow(before);
+  }
+
+  // The row somebody is at may be elsewhere now: the focus goes with it, and not to whoever took its place.
+  follow(before) {
+    const isHere = this.space.contains(document.activeElement);
+    if (isHere && before !== undefined) {
+      const key = this.keyOf(before);
+      for (const [index, row] of this.rows) if (this.keyOf(row) === key) this.active = index;
+    }
     this.draw();
+    const element = this.drawn.get(this.active)?.element;
+    if (isHere && element && element !== document.activeElement) element.focus({ preventScroll: true });
   }
 
   draw() {

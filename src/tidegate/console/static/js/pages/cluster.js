@@ -19,10 +19,9 @@ function open(main, context) {
   const rest = h(
     "div",
     { class: "grid", hidden: true },
-    panel("Map", map),
+    h("div", { class: "grid split" }, panel("Map", map), panel("As it happens", log)),
     panel("Nodes", table),
-    panel("Latency budgets", budgets),
-    h("div", { class: "grid two" }, panel("Plans, drains and balancing", phase), panel("As it happens", log)),
+    h("div", { class: "grid two" }, panel("Latency budgets", budgets), panel("Plans, drains and balancing", phase)),
   );
   main.append(none, rest);
 
@@ -48,14 +47,24 @@ function drawMap(nodes) {
   const heads = nodes.filter((node) => node.role === "head");
   const edges = nodes.filter((node) => node.role !== "head");
   const wide = Math.max(heads.length, edges.length, 2) * 176;
-  const image = svg("svg", { class: "map", viewBox: `0 0 ${wide} ${edges.length ? 280 : 130}`, role: "img", "aria-label": `${heads.length} heads and ${edges.length} edges` });
+  const top = heads.length > 2 ? 48 : 16; // room for links over the heads between two others
+  const image = svg("svg", { class: "map", viewBox: `0 0 ${wide} ${top + (edges.length ? 264 : 100)}`, role: "img", "aria-label": `${heads.length} heads and ${edges.length} edges` });
   const place = (list, index) => ((index + 0.5) * wide) / list.length;
-  for (const [index, edge] of edges.entries()) {
-    for (const [at] of heads.entries()) {
-      const [x1, x2] = [place(heads, at), place(edges, index)];
-      image.append(svg("path", { class: edge.linked === false ? "link down" : "link", d: `M${x1} 96 C${x1} 150 ${x2} 130 ${x2} 184` }));
+  const link = (one, other, path) =>
+    image.append(svg("path", { class: one.linked === false || other.linked === false ? "link down" : "link", "data-link": `${one.name} ${other.name}`, d: path }));
+  heads.forEach((head, index) => {
+    heads.slice(index + 1).forEach((other, step) => {
+      const [x1, x2] = [place(heads, index), place(heads, index + 1 + step)];
+      link(head, other, step ? `M${x1} ${top} C${x1} 0 ${x2} 0 ${x2} ${top}` : `M${x1} ${top + 40} L${x2} ${top + 40}`);
+    });
+  });
+  edges.forEach((edge, index) => {
+    const own = heads.filter((head) => head.name === edge.head);
+    for (const head of own.length ? own : heads) {
+      const [x1, x2] = [place(heads, heads.indexOf(head)), place(edges, index)];
+      link(edge, head, `M${x1} ${top + 80} C${x1} ${top + 134} ${x2} ${top + 114} ${x2} ${top + 168}`);
     }
-  }
+  });
   const box = (node, x, y) => {
     image.append(svg("rect", { class: `box ${node.load ?? ""}`, x: x - 78, y, width: 156, height: 80, rx: 10 }));
     const text = (line, words, kind = "") => image.append(svg("text", { x, y: y + line, "text-anchor": "middle", class: kind }, words));
@@ -69,8 +78,8 @@ function drawMap(nodes) {
       text(72, `uplink ${percent(used)}`, "soft");
     }
   };
-  heads.forEach((node, index) => box(node, place(heads, index), 16));
-  edges.forEach((node, index) => box(node, place(edges, index), 184));
+  heads.forEach((node, index) => box(node, place(heads, index), top));
+  edges.forEach((node, index) => box(node, place(edges, index), top + 168));
   return image;
 }
 

@@ -3,9 +3,8 @@
 import { get } from "../api.js";
 import { Chart } from "../chart.js";
 import { amount, count, fill, h, milliseconds, percent } from "../dom.js";
+import { Shares } from "../shares.js";
 
-const COLORS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c7", "--c8", "--c6"];
-const KEPT = 300;
 
 function open(main) {
   const views = new Map();
@@ -43,11 +42,10 @@ function open(main) {
 class GroupView {
   constructor(group) {
     this.group = group;
-    this.columns = { at: [] };
-    this.sent = {};
+    this.shares = new Shares();
     this.head = h("div", { class: "bar" });
     this.why = h("p", { class: "why" });
-    this.table = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Members of ${group.group}` });
+    this.table = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Members of $share/${group.group}/${group.filter}` });
     this.chart = new Chart({ title: "Share over time", note: "messages a second, by member", series: [], format: amount, stacked: true, seconds: 300 });
     this.element = h(
       "div",
@@ -64,24 +62,27 @@ class GroupView {
   }
 
   async load() {
-    const found = await get("/api/group", { group: this.group.group, filter: this.group.filter });
-    this.columns = { at: found.at, ...found.members };
-    this.sent = {};
+    try {
+      const found = await get("/api/group", { group: this.group.group, filter: this.group.filter });
+      this.shares.load(found.at, Object.entries(found.members));
+    } catch {
+      return; // the chart begins with what comes now
+    }
     this.draw();
   }
 
   draw() {
-    const names = Object.keys(this.columns).filter((name) => name !== "at").slice(0, COLORS.length);
-    const text = names.join("\n");
+    const { series, columns } = this.shares.chart();
+    const text = JSON.stringify(series);
     if (text !== this.names) {
       this.names = text;
-      this.chart.setSeries(names.map((name, at) => ({ name, key: name, color: COLORS[at] })));
+      this.chart.setSeries(series);
     }
-    this.chart.set(this.columns);
+    this.chart.set(columns);
   }
 
   update(group, at) {
-    this.take(group, at);
+    if (this.shares.take(group.members, at)) this.draw();
     fill(this.head, [group.connected, group.total, group.outstanding, group.policy, group.moved], () => [
       h("span", { class: "soft" }, `${count(group.connected)} of ${count(group.total)} members here`),
       h("span", { class: "soft" }, `${count(group.outstanding)} unfinished`),
@@ -90,28 +91,6 @@ class GroupView {
     ]);
     fill(this.why, group.why, () => (group.why ? [h("b", {}, "Last choice: "), group.why] : ["No message has come yet."]));
     fill(this.table, group.members, () => memberTable(group.members));
-  }
-
-  take(group, at) {
-    const last = this.columns.at.at(-1);
-    if (at && last === undefined) {
-      this.columns = { at: [at], ...Object.fromEntries(group.members.map((member) => [member.client, [0]])) };
-    } else if (at && at > last) {
-      const seconds = at - last;
-      this.columns.at.push(at);
-      const known = new Set(group.members.map((member) => member.client));
-      for (const member of group.members) {
-        this.columns[member.client] ??= this.columns.at.slice(1).map(() => 0);
-        const before = this.sent[member.client];
-        this.columns[member.client].push(before === undefined ? 0 : Math.max(0, member.sent - before) / seconds);
-      }
-      for (const name of Object.keys(this.columns)) {
-        if (name !== "at" && !known.has(name)) this.columns[name].push(0);
-        if (this.columns[name].length > KEPT) this.columns[name].splice(0, this.columns[name].length - KEPT);
-      }
-      this.draw();
-    }
-    this.sent = Object.fromEntries(group.members.map((member) => [member.client, member.sent]));
   }
 }
 

@@ -102,7 +102,11 @@ function open(main) {
 
   async function load() {
     isLoaded = false;
-    columns = await get("/api/history");
+    try {
+      columns = await get("/api/history");
+    } catch {
+      columns = {}; // the charts begin now; the banner says what is wrong
+    }
     columns.at ??= [];
     isLoaded = true;
     draw();
@@ -132,17 +136,19 @@ function open(main) {
     const load = pulse.load ?? {};
     set("in", amount(point.received), `${bytes(point.bytes_received)}/s`);
     set("out", amount(point.sent), `${bytes(point.bytes_sent)}/s`);
-    set("latency", milliseconds(latency.p50), latency.p95 === null ? "no right to measure" : `95 %: ${milliseconds(latency.p95)}`);
+    set("latency", milliseconds(latency.latest), pulse.uptime === undefined ? "" : latency.p95 === null ? "no right to measure" : `95 % within ${milliseconds(latency.p95)}`);
     set("lag", milliseconds(load.lag_ms ?? null), `wait ${milliseconds(load.wait_ms ?? null)}`);
     set("connections", count(pulse.connections), `${count(pulse.sessions)} sessions`);
     set("memory", bytes(pulse.memory_bytes), load.memory_share === undefined ? "" : `${percent(load.memory_share)} of its bound`);
     set("dropped", count(pulse.dropped), pulse.shed ? `${amount(pulse.shed)} of held publishers` : `${amount(point.dropped)}/s now`);
     set("held", count(load.held), `up for ${duration(pulse.uptime)}`);
     take(point);
-    fill(notes, words, () =>
+    fill(notes, [words, pulse.uptime === undefined], () =>
       words.length
         ? words.map((note) => h("li", {}, h("span", { class: `badge ${note.level}` }, { bad: "act", warn: "look", good: "handled" }[note.level]), h("a", { href: `#/${note.page}` }, note.text)))
-        : [h("li", {}, h("span", { class: "badge good" }, "calm"), "Nothing stands out. Every publisher keeps to its habit, and nobody waits.")],
+        : pulse.uptime === undefined
+          ? [h("li", { class: "soft" }, "Nothing is known of the node yet.")]
+          : [h("li", {}, h("span", { class: "badge good" }, "calm"), "Nothing stands out. Every publisher keeps to its habit, and nobody waits.")],
     );
     fill(top, best, () => publisherTable(best));
     publishersLink.textContent = publishers_total ? `All ${count(publishers_total)}` : "All publishers";

@@ -1,6 +1,6 @@
 // All publishers: rate against habit, verdict, hold, rank and class. Rows come in windows; trouble is on top.
 
-import { get } from "../api.js";
+import { poll } from "../api.js";
 import { perform, sheet } from "../dialog.js";
 import { amount, bytes, count, fill, h, throttle } from "../dom.js";
 import { pace, verdict } from "../publisher.js";
@@ -61,7 +61,7 @@ function open(main, context, [wanted]) {
   async function load(start, number) {
     let found;
     try {
-      found = await get("/api/publishers", {
+      found = await poll("/api/publishers", {
         start, count: number, sort: view.sort, order: view.isDown ? "down" : "up", search: view.search, state: view.state,
       });
     } catch {
@@ -86,17 +86,35 @@ function open(main, context, [wanted]) {
     );
     const text = found.is_complete ? `${count(found.matching)} shown` : `${count(found.matching)} of those known so far`;
     if (summary.textContent !== text) summary.textContent = text;
-    if (detail) {
-      const row = found.rows.find((each) => each.client === detail.client);
-      if (row) drawOne(row);
-    }
+    followOne(found.rows);
     return { rows: found.rows, start: found.start, total: found.matching };
+  }
+
+  // The one in detail may be far from the rows in sight, or gone.
+  async function followOne(rows) {
+    if (!detail) return;
+    const { client } = detail;
+    let row = rows.find((each) => each.client === client);
+    if (!row) {
+      try {
+        row = (await poll("/api/publisher", { client })).row;
+      } catch {
+        return; // the banner says what is wrong
+      }
+    }
+    if (detail?.client !== client) return;
+    if (row) drawOne(row);
+    else fill(detail.content, null, () => [h("div", { class: "bar" }, h("span", { class: "badge" }, "gone")), h("p", { class: "soft" }, "It publishes no more, or is not connected.")]);
   }
 
   function showOne(row) {
     const content = h("div", { class: "grid" });
-    const dialog = sheet(row.client, content);
-    detail = { client: row.client, content };
+    // Apart from what changes every second, or whoever uses the keyboard would lose its place.
+    const actions = context.isOperator
+      ? h("div", { class: "bar" }, h("button", { type: "button", onclick: () => release(detail.row) }, "Release"), h("button", { type: "button", onclick: () => pin(detail.row) }, "Set class"))
+      : h("p", { class: "soft" }, "Actions need the operator role.");
+    const dialog = sheet(row.client, [content, actions]);
+    detail = { client: row.client, content, row };
     dialog.addEventListener("close", () => {
       detail = null;
     });
@@ -104,6 +122,7 @@ function open(main, context, [wanted]) {
   }
 
   function drawOne(row) {
+    detail.row = row;
     fill(detail.content, row, () => [
       h("div", { class: "bar" }, verdict(row), row.state === "held" ? h("span", { class: "soft" }, `for ${row.hold.toFixed(2)} s at a time`) : null),
       pace(row),
@@ -122,9 +141,6 @@ function open(main, context, [wanted]) {
           "Address": row.address || "–",
         }),
       ),
-      context.isOperator
-        ? h("div", { class: "bar" }, h("button", { type: "button", onclick: () => release(row) }, "Release"), h("button", { type: "button", onclick: () => pin(row) }, "Set class"))
-        : h("p", { class: "soft" }, "Actions need the operator role."),
     ]);
   }
 

@@ -33,7 +33,7 @@ function open(main, context) {
 }
 
 function hopTable(hops) {
-  const longest = Math.max(1e-9, ...hops.filter((hop) => hop.name !== "total").map((hop) => hop.p95 ?? 0));
+  const longest = Math.max(1e-9, ...hops.map((hop) => hop.p95 ?? 0));
   return h(
     "table",
     {},
@@ -58,7 +58,7 @@ function hopTable(hops) {
 }
 
 function deadTable(found, context) {
-  if (!found.dead.length) return h("div", { class: "empty" }, "No task has failed for good.");
+  if (!found.dead.length) return h("div", { class: "empty" }, "No task of the mqtt backend has failed for good.");
   return h(
     "table",
     {},

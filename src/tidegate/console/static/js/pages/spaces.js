@@ -1,7 +1,7 @@
 // Spaces of RDF triples: their version, size and load, asked for every two seconds.
 
-import { get } from "../api.js";
-import { amount, count, fill, h, milliseconds, missing } from "../dom.js";
+import { poll } from "../api.js";
+import { amount, count, fill, h, milliseconds, missing, repeat } from "../dom.js";
 
 function open(main, context) {
   const names = new Set(context.session.spaces.length ? context.session.spaces : ["default"]);
@@ -13,38 +13,28 @@ function open(main, context) {
     event.preventDefault();
     if (input.value && input.validity.valid) {
       names.add(input.value);
+      lookAt(input.value);
       input.value = "";
-      look();
     }
   });
   main.append(form, list);
 
-  async function look() {
-    for (const name of names) {
-      if (!cards.has(name)) {
-        const body = h("div", { class: "inner" });
-        cards.set(name, body);
-        list.append(h("section", { class: "panel" }, h("header", {}, h("h2", { class: "mono" }, name)), body));
-      }
-      let found;
-      try {
-        found = await get(`/api/spaces/${encodeURIComponent(name)}`);
-      } catch (error) {
-        found = { missing: error.message, hint: error.hint };
-      }
-      if (timer === null) return;
-      fill(cards.get(name), found, () => card(found));
+  async function lookAt(name) {
+    if (!cards.has(name)) {
+      const body = h("div", { class: "inner" });
+      cards.set(name, body);
+      list.append(h("section", { class: "panel" }, h("header", {}, h("h2", { class: "mono" }, name)), body));
     }
+    let found;
+    try {
+      found = await poll(`/api/spaces/${encodeURIComponent(name)}`);
+    } catch (error) {
+      found = { missing: error.message, hint: error.hint };
+    }
+    fill(cards.get(name), found, () => card(found));
   }
 
-  let timer = setInterval(look, 2000);
-  look();
-  return {
-    close: () => {
-      clearInterval(timer);
-      timer = null;
-    },
-  };
+  return { close: repeat(2, () => Promise.all([...names].map(lookAt))) };
 }
 
 function card(found) {
