@@ -22,9 +22,10 @@ def command(
     ] = 1.0,
     no_console: Annotated[bool, typer.Option("--no-console", help="Without the web page.")] = False,
 ) -> None:
-    """Start a node with sensors, a crew with a slow worker, and a flood; the console shows how the node answers.
+    """Start a node and let things go wrong; the console shows how the node answers, the terminal what to look at.
 
-    The terminal says what to look at. Everything runs on this machine, keeps nothing, and ends with Ctrl-C.
+    Sensors, a crew with a slow worker, a flood, calls to shelf labels through an RPC gateway, and a small cluster
+    whose head moves subscribers in a burst. Everything runs on this machine, keeps nothing, and ends with Ctrl-C.
     """
     import signal
 

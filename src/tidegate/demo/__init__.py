@@ -1,1 +1,1 @@
-"""`tidegate demo`: a node with sensors, a slow worker and a flood, told as a story on the terminal."""
+"""`tidegate demo`: a slow worker, a flood, calls to labels and a cluster in a burst, told on the terminal."""

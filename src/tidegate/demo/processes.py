@@ -80,9 +80,13 @@ class Program:
                         return line
                 left = deadline - time.monotonic()
                 if left <= 0 or (not self.is_running and not self._reader.is_alive()):
-                    said = self.lines[-1] if self.lines else "it said nothing"
-                    raise DemoError(f"{self.name} did not start: {said}")
+                    said = self._last("error: ") or self._last("") or "it said nothing"
+                    raise DemoError(f"{self.name} did not do its part: {said}", self._last("hint: "))
                 self._changed.wait(min(left, 0.2))
+
+    def _last(self, start: str) -> str:
+        """The rest of the last line that begins so."""
+        return next((line.removeprefix(start) for line in reversed(self.lines) if line.startswith(start)), "")
 
     def order(self, text: str) -> None:
         """One line to its input; a program that has ended takes none."""
@@ -93,14 +97,14 @@ class Program:
         except (BrokenPipeError, ValueError):
             pass
 
+    def objects(self) -> list[dict[str, Any]]:
+        """Its lines that are JSON, as far as they are kept."""
+        with self._changed:
+            return [json.loads(line) for line in self.lines if line.startswith("{")]
+
     def latest(self) -> dict[str, Any]:
         """The last of its lines that is JSON."""
-        with self._changed:
-            for line in reversed(self.lines):
-                if line.startswith("{"):
-                    found = json.loads(line)
-                    return found if isinstance(found, dict) else {}
-        return {}
+        return (self.objects() or [{}])[-1]
 
     def stop(self) -> None:
         if self.is_running:

@@ -6,7 +6,6 @@ Steps that need a part of Tidegate which is not installed are left out, and said
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import re
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tidegate.demo.burst import cluster_burst
 from tidegate.demo.processes import DemoError, Program
 
 FLOODERS: Final = 2
@@ -35,6 +35,7 @@ class Stage:
     console: str = ""
     plant: Program | None = None
     flood: Program | None = None
+    _running: list[Program] = field(default_factory=list)
     _programs: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def start(self, name: str, *arguments: str, ready: str = "ready") -> Program:
@@ -42,7 +43,16 @@ class Stage:
         program = Program(name, arguments)
         self._programs.callback(program.stop)
         program.wait_line(lambda line: ready in line)
+        self._running.append(program)
         return program
+
+    def start_console(self, url: str) -> str:
+        """Where its page is."""
+        arguments = ["tidegate", "console", "--url", url, "--log-level", "error"]
+        if self.http_port is not None:
+            arguments += ["--http-port", str(self.http_port if not self.console else 0)]
+        program = self.start("the console", *arguments, ready="tidegate console on")
+        return re.sub(r".*console on ", "", program.wait_line(lambda line: "console on" in line))
 
     def close(self) -> None:
         self._programs.close()
@@ -55,8 +65,8 @@ class Stage:
         """Let the audience look; raises DemoError if a program has ended."""
         end = time.monotonic() + max(SHORTEST, seconds * self.scale)
         while time.monotonic() < end:
-            for program in (self.plant, self.flood):
-                if program is not None and not program.is_running:
+            for program in self._running:
+                if not program.is_running:
                     raise DemoError(f"{program.name} ended: {program.lines[-1] if program.lines else ''}")
             time.sleep(0.2)
 
@@ -81,20 +91,12 @@ def begin(stage: Stage) -> None:
     stage.url = found[1]
     stage.say(f"node     {stage.url}")
     if stage.has_console:
-        stage.console = start_console(stage, stage.url)
+        stage.console = stage.start_console(stage.url)
         stage.say(f"console  {stage.console}")
     host, port = stage.host_and_port
     stage.plant = stage.start("the plant", "tidegate.demo.plant", stage.url, str(stage.sensors))
     stage.flood = stage.start("the flood", "tidegate.demo.flood", host, port, str(FLOODERS))
     stage.say(f"clients  {stage.sensors} sensors, a crew of 3 that shares jobs, {FLOODERS} cameras")
-
-
-def start_console(stage: Stage, url: str) -> str:
-    arguments = ["tidegate", "console", "--url", url, "--log-level", "error"]
-    if stage.http_port is not None:
-        arguments += ["--http-port", str(stage.http_port)]
-    program = stage.start("the console", *arguments, ready="tidegate console on")
-    return re.sub(r".*console on ", "", program.wait_line(lambda line: "console on" in line))
 
 
 def calm(stage: Stage) -> None:
@@ -112,8 +114,10 @@ def slow_member(stage: Stage) -> None:
     stage.say(
         f"  look at {stage.look('groups')}: its share falls, the others take over, and nothing waits for it"
     )
+    before = stage.plant.latest()
     stage.plant.order("slow")
     stage.wait(20)
+    _tell_shares(stage, before)
     stage.plant.order("brisk")
     stage.say("  worker-3 is brisk again, and gets its share back")
     stage.wait(5)
@@ -127,22 +131,8 @@ def flooding(stage: Stage) -> None:
     stage.wait(20)
     _tell_delays(stage)
     stage.flood.order("stop")
-    stage.say("  the flood is over; the node lets the cameras go again within half a minute")
+    stage.say("  the flood is over; the node lets the cameras go again when it has been calm for a while")
     stage.wait(8)
-
-
-def cluster_burst(stage: Stage) -> None:
-    """A second, small cluster with a page of its own: subscribers come in a burst, and one edge is emptied."""
-    local = importlib.import_module("tidegate.cluster.local")
-    stage.say("\nA cluster. A head and two edges, one process each; forty subscribers come at once.")
-    cluster = stage.enter(local.LocalCluster(edges=2))
-    url = cluster.head.addresses[0]
-    page = start_console(stage, url) if stage.has_console else ""
-    stage.start("the crowd", "tidegate.demo.crowd", url, "40")
-    stage.say(
-        f"  look at {page}#/cluster: the head places them on its edges; Drain empties one of them, losing nothing"
-    )
-    stage.wait(25)
 
 
 def rpc_gateway(stage: Stage) -> None:
@@ -223,3 +213,15 @@ def _tell_delays(stage: Stage) -> None:
     found = stage.plant.latest()
     if "p99_ms" in found:
         stage.say(f"  sensors' messages arrive within {found['p50_ms']} ms, 99 % within {found['p99_ms']} ms")
+
+
+def _tell_shares(stage: Stage, before: dict[str, Any]) -> None:
+    """Who did how much since then."""
+    assert stage.plant is not None
+    done = {
+        name: count - before.get("done", {}).get(name, 0)
+        for name, count in stage.plant.latest().get("done", {}).items()
+    }
+    if any(done.values()):
+        shares = ", ".join(f"{name} {count / sum(done.values()):.0%}" for name, count in done.items())
+        stage.say(f"  jobs done meanwhile: {shares}")
