@@ -18,6 +18,7 @@ from tidegate.accounts.password_file import read_password_file
 from tidegate.accounts.rights_file import read_rights_file
 from tidegate.migrate import mosquitto_options as options
 from tidegate.migrate.document import Document, Entry
+from tidegate.migrate.mosquitto_default import opening_line
 from tidegate.migrate.mosquitto_file import Line, read_lines
 from tidegate.migrate.mosquitto_listeners import OPTIONS, PER_LISTENER, MosquittoListener
 from tidegate.migrate.remarks import Kind, Remark
@@ -65,6 +66,7 @@ class _Converter:
         self._default = MosquittoListener()
         self._listeners = [self._default]
         self._global: dict[str, Line] = {}
+        self._early: dict[str, Line] = {}  # lines before the first listener: about the default one
         self._guard: Line | None = None  # an option about everybody that has no counterpart
         self._log_level = -1
         self._handlers: dict[str, Callable[[Line], None]] = {
@@ -94,6 +96,8 @@ class _Converter:
 
     def take(self, line: Line) -> None:
         option = line.option
+        if len(self._listeners) == 1:
+            self._early[option] = line
         if option in self._handlers:
             self._handlers[option](line)
         elif option in options.SWITCHES and not line.as_bool():
@@ -157,6 +161,8 @@ class _Converter:
         self._default.host, self._default.line = line.value, line
 
     def _on_guard(self, line: Line) -> None:
+        if line.option == "mount_point" and len(self._listeners) == 1:
+            raise line.error("there is no listener above it", "Mosquitto refuses this, too")
         if line.option in options.LISTENER_GUARDS:
             self._listeners[-1].guard = line
             what = "the listener"
@@ -233,15 +239,15 @@ class _Converter:
     # --- what depends on several lines
 
     def finish(self) -> Conversion:
+        self._open_default()
         listeners = [each for each in self._listeners if not each.is_default]
         is_local_only = not listeners
         if is_local_only:
             # [mosquitto.conf(5)] without any listener: the loopback address, and anonymous clients are let in.
             self._default.host = "127.0.0.1"
             listeners = [self._default]
-        elif self._default not in listeners:
+        elif self._default.is_default:
             for line in self._default.options.values():
-                # Options before the first listener were about the default one, which nothing has started.
                 if line.option in OPTIONS:
                     self.remark(Kind.NOT_NEEDED, line, "it is about the default listener, which is not used")
         self._persistence()
@@ -265,6 +271,27 @@ class _Converter:
         # In the order of the file; what is about no line comes last.
         self.remarks.sort(key=lambda remark: (not remark.place, *_position(remark.place)))
         return Conversion(self.document.render(), self.remarks)
+
+    def _open_default(self) -> None:
+        """Mosquitto serves the default listener as well if something was said about it."""
+        line = opening_line(self._early, is_per_listener=self._is_per_listener())
+        if line is None or not self._default.is_default:
+            return
+        self._default.line = line
+        others = [each for each in self._listeners if each is not self._default]
+        if any(each.port == self._default.port for each in others):
+            raise line.error(
+                f"it opens port {self._default.port}, which another listener has",
+                "Mosquitto would not start with this; put the line below the listener it is about",
+            )
+        if others:
+            self.remark(
+                Kind.DIFFERS,
+                line,
+                f"it stands before the first listener, so Mosquitto serves port {self._default.port} too, on every "
+                "address; so does Tidegate",
+                "put the line below the listener it is about if that was not meant",
+            )
 
     def _is_taken(self, table: dict[str, Entry]) -> bool:
         def address(each: dict[str, Entry]) -> list[object]:
