@@ -1,6 +1,7 @@
 """The Helm chart: what it makes is valid, fits together, and starts a node that would do as the values say."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ def pod(made: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 def test_versions_are_those_of_the_package(chart: Chart) -> None:
     assert chart.meta["apiVersion"] == "v2"
     assert chart.meta["appVersion"] == __version__
+
+
+def test_the_image_is_the_one_that_the_guide_builds(chart: Chart) -> None:
+    image = pod(chart.render({}))["containers"][0]["image"]
+    guide = (FOLDER.parents[2] / "docs" / "deploying.md").read_text(encoding="utf-8")
+    assert re.findall(r"podman build -f packaging/Containerfile -t (\S+) \.", guide) == [image]
+    assert set(re.findall(r"localhost/tidegate:\S+?(?=[\s`])", guide)) == {image}
 
 
 @pytest.mark.parametrize("case", CASES)

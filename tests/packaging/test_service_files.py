@@ -1,4 +1,4 @@
-"""The systemd unit, the container file, the compose file and the sample settings, checked without an engine."""
+"""The systemd unit, the container file and the sample settings, checked without an engine."""
 
 import configparser
 import re
@@ -6,14 +6,12 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tidegate.cli.command_tree import Command, read_commands
 from tidegate.settings import load_settings
-from tidegate.settings.load import known_keys
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGING = REPOSITORY / "packaging"
@@ -140,7 +138,7 @@ def test_what_the_container_copies_is_there_and_enough_to_build() -> None:
 
 
 def test_the_container_starts_a_node_as_somebody_who_may_write_its_data(commands: Command) -> None:
-    found = dict(instructions())
+    found = dict(instructions())  # of several, the last
     words = yaml.safe_load(found["ENTRYPOINT"]) + yaml.safe_load(found["CMD"])
     assert words[0] == "tidegate"
     check_options(words[1:], commands)
@@ -162,43 +160,6 @@ def test_a_file_that_is_mounted_into_the_container_is_read_and_nothing_overrides
     assert f"`{place}`" in deploying
 
 
-# --- compose
-
-
-@pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((PACKAGING / "compose.yaml").read_text(encoding="utf-8"))
-    return document
-
-
-def test_compose_has_a_node_and_what_its_parts_use(compose: dict[str, Any]) -> None:
-    assert {"tidegate", "rabbitmq", "redis", "spark-master", "spark-worker"} == set(compose["services"])
-    build = compose["services"]["tidegate"]["build"]
-    assert (PACKAGING / build["context"] / build["dockerfile"]).resolve().exists()
-
-
-def test_compose_publishes_on_loopback_only_and_no_port_twice(compose: dict[str, Any]) -> None:
-    published = [port for service in compose["services"].values() for port in service.get("ports", [])]
-    assert all(port.startswith("127.0.0.1:") for port in published)
-    hosts = [port.split(":")[1] for port in published]
-    assert len(hosts) == len(set(hosts))
-
-
-def test_compose_names_volumes_and_services_that_exist(compose: dict[str, Any]) -> None:
-    for service in compose["services"].values():
-        assert all(mount.split(":")[0] in compose["volumes"] for mount in service.get("volumes", []))
-        assert all(name in compose["services"] for name in service.get("depends_on", []))
-        assert "image" in service and service["restart"] == "unless-stopped"
-
-
-def test_anybody_gets_into_the_node_of_the_compose_file(compose: dict[str, Any]) -> None:
-    """It is for trying out; its ports are on the loopback address."""
-    environment = compose["services"]["tidegate"]["environment"]
-    first, second = load_settings(CONTAINER, (), environment).listeners
-    assert (first.address, first.accepts_anonymous) == ("mqtt://0.0.0.0:1883", True)
-    assert (second.address, second.accepts_anonymous) == ("ws://0.0.0.0:8083/mqtt", False)
-
-
 def test_the_context_of_the_build_is_what_is_copied() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     kept = {line[1:] for line in lines if line.startswith("!")}
@@ -211,15 +172,8 @@ def test_the_context_of_the_build_is_what_is_copied() -> None:
     assert "*" in lines and kept == copied
 
 
-def test_settings_in_the_compose_environment_exist(compose: dict[str, Any]) -> None:
-    known = set(known_keys())
-    for name in compose["services"]["tidegate"]["environment"]:
-        assert name.removeprefix("TIDEGATE_").lower().replace("__", ".") in known
-
-
-def test_the_node_of_the_compose_file_fills_the_lake_that_spark_reads(compose: dict[str, Any]) -> None:
-    node = compose["services"]["tidegate"]
-    settings = load_settings(CONTAINER, (), node["environment"])
-    assert "lake" in node["build"]["args"]["EXTRAS"].split(",")
-    for service in (node, compose["services"]["spark-worker"]):
-        assert f"lake:{settings.lake.path}" in service["volumes"]
+def test_java_comes_with_spark_and_only_then() -> None:
+    [install] = [rest for name, rest in instructions() if name == "RUN" and "apt-get" in rest]
+    assert install.startswith('case ",$EXTRAS," in *,spark,*)') and install.endswith("esac")
+    assert "openjdk-17-jre-headless" in install
+    assert [rest for name, rest in instructions() if name == "ARG"] == ["EXTRAS=jwt", "EXTRAS=jwt"]  # one a stage

@@ -1,8 +1,10 @@
 """Wheel and source archive can be built, hold what they should, and give a program that runs."""
 
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from email.parser import HeaderParser
@@ -37,7 +39,13 @@ def test_the_source_archive_has_what_is_needed_to_test_and_build(built: Path) ->
         "tests/strategies.py",
     }
     wanted |= {"packaging/man/tidegate.1", "packaging/tidegate.service", "src/tidegate/py.typed", "LICENSE"}
+    wanted |= {"packaging/rpc/kubernetes/keda.yaml", "packaging/compose.yaml"}
     assert wanted <= names
+    # Whatever tests read beside themselves comes with them.
+    tests = [file.read_text(encoding="utf-8") for file in (REPOSITORY / "tests").glob("*/*.py")]
+    read = {name for text in tests for name in re.findall(r'REPOSITORY / "([\w./-]+)"', text)}
+    assert ".dockerignore" in read
+    assert {name for name in read if name not in names and not any(n.startswith(f"{name}/") for n in names)} == set()
     assert not any("node_modules" in name or "__pycache__" in name for name in names)
 
 
@@ -50,9 +58,22 @@ def test_the_wheel_has_its_extras_and_the_manual_page(built: Path) -> None:
     assert "tidegate/py.typed" in names
     assert any(name.endswith(".data/data/share/man/man1/tidegate.1") for name in names)
     assert not any(name.startswith(("tests/", "docs/")) for name in names)
-    extras = set(metadata.get_all("Provides-Extra", []))
-    assert {"jwt", "lab", "docs", "test", "dev"} <= extras
+    assert set(metadata.get_all("Provides-Extra", [])) == extras()
     assert metadata["Requires-Python"] == ">=3.11"
+
+
+def extras() -> set[str]:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return set(project["optional-dependencies"])
+
+
+def test_every_extra_that_is_named_to_anybody_exists() -> None:
+    files = [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "src").rglob("*.py")]
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    groups = re.findall(r"(?:tidegate|'\.|\"\.)\[([a-z]+(?:,[a-z]+)*)\]", text)
+    named = {extra for group in groups for extra in group.split(",")}
+    assert {"console", "lake", "rpc", "spark"} <= named
+    assert named <= extras()
 
 
 def test_the_wheel_runs_where_it_is_installed(built: Path, tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from tidegate.rpc.backbone import ROUTING
 from tidegate.rpc.messages import PRIORITIES
 from tidegate.rpc.options import Options
 
-DEPLOY = Path(__file__).parents[3] / "deploy" / "rpc"
+DEPLOY = Path(__file__).parents[2] / "packaging" / "rpc"
 MANIFESTS = [
     document
     for path in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
     for document in yaml.safe_load_all(path.read_text())
 ]
-COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def named(document: dict[str, Any]) -> str:
     return f"{document['kind']} {document['metadata']['name']}"
 
 
-@pytest.mark.parametrize("name", ["deployment", "scaledobject", "triggerauthentication", "compose"])
+@pytest.mark.parametrize("name", ["deployment", "scaledobject", "triggerauthentication"])
 def test_the_schemas_are_schemas(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema(name))
 
@@ -40,14 +39,6 @@ def test_the_schemas_are_schemas(name: str) -> None:
 @pytest.mark.parametrize("document", MANIFESTS, ids=named)
 def test_a_manifest_fits_its_schema(document: dict[str, Any]) -> None:
     jsonschema.validate(document, schema(document["kind"].lower()))
-
-
-def test_the_compose_file_fits_its_schema() -> None:
-    jsonschema.validate(COMPOSE, schema("compose"))
-    services = COMPOSE["services"]
-    for service in services.values():
-        assert set(service.get("depends_on", ())) <= set(services)
-        assert {volume.partition(":")[0] for volume in service.get("volumes", ())} <= set(COMPOSE["volumes"])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +51,7 @@ def test_the_schema_finds_faults(change: dict[str, Any]) -> None:
 
 
 def commands() -> list[list[str]]:
-    found = [service["command"] for service in COMPOSE["services"].values() if service["image"] == "tidegate"]
+    found = []
     for document in MANIFESTS:
         if document["kind"] == "Deployment":
             found += [each["args"] for each in document["spec"]["template"]["spec"]["containers"]]
@@ -69,7 +60,7 @@ def commands() -> list[list[str]]:
 
 def test_the_commands_exist() -> None:
     known = get_command(app).commands  # type: ignore[attr-defined]
-    assert len(commands()) == 6
+    assert len(commands()) == 3
     for command in commands():
         options = {name for each in known[command[1]].params for name in each.opts}
         assert {word for word in command[2:] if word.startswith("--")} <= options
