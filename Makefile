@@ -19,7 +19,7 @@ help:  ## this list
 run: $(RUNNABLE)  ## start a broker and its web console on this machine (ARGS="--port 1884" passes options)
 	@exec $(VENV)/bin/tidegate serve --console $(ARGS)
 
-demo: $(RUNNABLE)  ## a broker with sensors, a slow worker and a flood, to look at in the console
+demo: $(RUNNABLE)  ## a node with sensors, a slow worker, a flood, calls to labels and a cluster, to look at in the console
 	@exec $(VENV)/bin/tidegate demo $(ARGS)
 
 pictures: $(READY) system  ## make docs/pictures of the console again

@@ -208,7 +208,8 @@ def write(source: Path, target: Path) -> None:
     """Render `source` (JSON) to `target` (Markdown)."""
     report = json.loads(source.read_text(encoding="utf-8"))
     target.write_text(page(report), encoding="utf-8")
-    update_readme(report, HERE.parent / "README.md")
+    put_between_marks(short_table(report), HERE.parent / "README.md")
+    put_between_marks(sizing_table(report), HERE.parent / "docs" / "operating.md")
 
 
 def short_table(report: dict[str, Any]) -> str:
@@ -234,12 +235,32 @@ def short_table(report: dict[str, Any]) -> str:
     return _markdown(head, rows) + "\n\n" + source
 
 
-def update_readme(report: dict[str, Any], readme: Path) -> None:
-    """Put the short table between its two marks."""
-    text = readme.read_text(encoding="utf-8")
+def sizing_table(report: dict[str, Any]) -> str:
+    """What a node needs, for the page on operating."""
+    rows = [
+        [
+            row["title"],
+            _figure(row, "tidegate", "broker_cpu_us_per_message", "{:.2f} µs"),
+            _figure(row, "tidegate", "messages_per_second", "{:,.0f}"),
+            "–",
+        ]
+        for kind in ("cpu", "rate")
+        for row in _rows(report, kind)
+    ]
+    for row in _rows(report, "memory"):
+        size = _figure(row, "tidegate", "pss_bytes_per_connection", "{:,.0f} bytes")
+        rows.append(["an idle connection with one subscription", "–", "–", size])
+    machine = report["machine"]
+    source = f"Measured {report['date'][:10]} on {machine['cores']} cores of {machine['cpu']}."
+    return _markdown(["", "CPU a message", "messages a second", "memory"], rows) + "\n\n" + source
+
+
+def put_between_marks(content: str, path: Path) -> None:
+    """Replace what a page has between the two marks."""
+    text = path.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n{short_table(report)}\n{END}{after}", encoding="utf-8")
+    path.write_text(f"{before}{BEGIN}\n{content}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What MkDocs does beyond its settings, so that one set of Markdown files serves repository and guide.
 
-- Entries of the navigation whose page does not exist are left out.
 - results/ and bench/ stay where the lab and the benchmark write them, and are pages of the guide all the same.
 - A link that shows the name of a file, which is what a reader of the repository wants, shows the page's title here.
 - Links that lead out of the guide, to source code, are shown as the name of the file: there is nothing to open.
@@ -11,41 +10,22 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-FROM_OUTSIDE = ("results", "bench")
 _FENCE = re.compile(r"^(```|~~~)")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def outside_pages() -> list[Path]:
     """Pages outside docs/ that belong to the guide, and their figures."""
-    found = [ROOT / "bench" / "README.md"]
+    found = [ROOT / "bench" / "README.md", ROOT / "results" / "README.md"]
     for pattern in ("README.md", "*.png", "*.svg"):
         found += sorted((ROOT / "results").glob(f"*/{pattern}"))
-    return [path for path in found if path.exists()]
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    config.nav = _existing(config.nav, Path(config.docs_dir))
-    return config
-
-
-def _existing(entry: Any, docs: Path) -> Any:
-    if isinstance(entry, list):
-        kept = [_existing(each, docs) for each in entry]
-        return [each for each in kept if each]
-    if isinstance(entry, dict):
-        [(title, below)] = entry.items()
-        below = _existing(below, docs)
-        return {title: below} if below else None
-    base = ROOT if entry.split("/")[0] in FROM_OUTSIDE else docs
-    return entry if (base / entry).exists() else None
+    return found
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -15,6 +15,7 @@ PAGES = [
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 _OPERATORS = {"|", "||", "&", "&&", ";", "(", ")", "|&"}
 _REDIRECTIONS = {">", ">>", "<", "2>"}
+_KEYWORDS = {"until", "do", "done"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,33 @@ class Shown:
 
     def __str__(self) -> str:
         return f"{self.page}: {shlex.join(self.words)}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line that a reader types, what the page says it prints, and the heading it stands under."""
+
+    section: str
+    command: str
+    expected: list[str]
+
+
+def steps(path: Path) -> list[Step]:
+    """What the console blocks of a page have a reader do, in their order."""
+    found: list[Step] = []
+    section = ""
+    for heading, language, text in re.findall(
+        r"^#+ (.+?)$|^```(\w*)\n(.*?)^```", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    ):
+        if heading:
+            section = heading
+        elif language == "console":
+            for line in text.replace("\\\n", " ").splitlines():
+                if line.startswith("$ "):
+                    found.append(Step(section, line[2:], []))
+                else:
+                    found[-1].expected.append(line)
+    return found
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -71,7 +99,8 @@ def simple_commands(line: str) -> Iterator[tuple[str, ...]]:
             if words:
                 yield tuple(words)
             words = []
-        elif words or "=" not in word.split("/")[0]:  # NAME=value before a command is its environment
+        # NAME=value before a command is its environment.
+        elif words or (word not in _KEYWORDS and "=" not in word.split("/")[0]):
             words.append(word)
     if words:
         yield tuple(words)

@@ -34,17 +34,23 @@ class Document(HTMLParser):
             self.loaded.append(values[LOADING[tag]])
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build_site(folder: Path, **settings: object) -> None:
     """Built in this process: with `strict`, a warning is an error."""
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
-    folder = tmp_path_factory.mktemp("site")
-    config = load_config(str(REPOSITORY / "mkdocs.yml"), site_dir=str(folder))
+    config = load_config(str(REPOSITORY / "mkdocs.yml"), site_dir=str(folder), **settings)
     config.plugins.on_startup(command="build", dirty=False)
-    build(config)
-    config.plugins.on_shutdown()
+    try:
+        build(config)
+    finally:
+        config.plugins.on_shutdown()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    build_site(folder)
     return folder
 
 
@@ -56,6 +62,13 @@ def documents(site: Path) -> dict[Path, Document]:
 def test_every_page_is_there(site: Path) -> None:
     for path in DOCS.rglob("*.md"):
         assert (site / path.relative_to(DOCS).with_suffix(".html")).exists(), path.name
+
+
+def test_a_page_that_is_listed_and_not_there_ends_the_build(tmp_path: Path) -> None:
+    from mkdocs.exceptions import Abort
+
+    with pytest.raises(Abort):
+        build_site(tmp_path, nav=["index.md", "nowhere.md"])
 
 
 def test_nothing_is_loaded_from_outside(site: Path, documents: dict[Path, Document]) -> None:

@@ -28,7 +28,8 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-
 # Programs of the reader's machine: nothing to check but the files of ours that they are given.
 OTHERS = {
     ".", "apt-get", "chown", "curl", "echo", "eval", "export", "install", "jq", "kubectl", "man", "mosquitto_pub",
-    "mosquitto_sub", "openssl", "podman", "printf", "sleep", "systemctl", "systemd-sysusers", "tail",
+    "grep", "mosquitto_sub", "openssl", "podman", "printf", "sleep", "spark-submit", "systemctl", "systemd-sysusers",
+    "tail",
 }  # fmt: skip
 
 
