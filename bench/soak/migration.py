@@ -25,7 +25,7 @@ from tidegate.cluster.local import LocalCluster, NodeProcess
 from tidegate.errors import TidegateError
 
 TOPICS = 50
-QUIET_SECONDS = 3.0  # a drain that says nothing for so long was forgotten with its head
+QUIET_SECONDS = 3.0  # a drain that says nothing for so long was forgotten with its head, or its answer missed
 ROUND_SECONDS = 60.0  # of a drain with a kill, and of what is on its way after it
 VICTIMS = ("old edge", "new edge", "head", "nobody")
 CLIENT: dict[str, Any] = {
@@ -171,8 +171,7 @@ class Soak:
         try:
             async with asyncio.timeout(ROUND_SECONDS):
                 if victim != "nobody":
-                    while self._moved(old.name, asked) < wanted and not self._is_done(old.name, asked):
-                        await asyncio.sleep(0.005)
+                    await self._drained(operator, old.name, wanted, asked)
                     node = {"old edge": old, "new edge": new, "head": self._cluster.head}[victim]
                     await self._kill(node)
                     self.outcome.kills[victim] = self.outcome.kills.get(victim, 0) + 1
@@ -187,13 +186,20 @@ class Soak:
         missing = sum(len(each.seen) < self._published[each.topic] for each in self.subscribers)
         self._say(f"round {number + 1}: {victim} killed, {elapsed:.1f} s, {missing} clients wait for messages")
 
-    def _moved(self, name: str, since: float) -> int:
-        state = self._drains.get(name, {})
-        return int(state.get("moved", 0)) if state.get("at", 0.0) >= since else 0
-
-    def _is_done(self, name: str, since: float) -> bool:
-        state = self._drains.get(name, {})
-        return bool(state.get("state") == "done" and state.get("at", 0.0) >= since)
+    async def _drained(self, operator: Client, name: str, wanted: int, asked: float) -> None:
+        """Until so many have moved. A head that has just come back refuses while the edge is not linked again, and
+        the watcher may have been away when the answer came: then it is asked for again."""
+        while True:
+            state = self._drains.get(name, {})
+            is_answered = state.get("at", 0.0) >= asked
+            if is_answered and (state["moved"] >= wanted or state["state"] == "done"):
+                return
+            is_refused = is_answered and state["state"] in ("refused", "failed")
+            if is_refused or time.time() - asked > QUIET_SECONDS:
+                await asyncio.sleep(0.3)
+                asked = time.time()
+                await operator.publish("$tide/cluster/drain", name, qos=1)
+            await asyncio.sleep(0.005)
 
     async def _kill(self, node: NodeProcess) -> None:
         await asyncio.to_thread(node.kill)
@@ -204,7 +210,7 @@ class Soak:
         while True:
             asked = time.time()
             await operator.publish("$tide/cluster/plan", name, qos=1)
-            deadline = time.monotonic() + 12.0
+            deadline = time.monotonic() + QUIET_SECONDS  # the watcher may have been away when the answer came
             while self._plans.get(name, {}).get("at", 0.0) < asked and time.monotonic() < deadline:
                 await asyncio.sleep(0.02)
             plan = self._plans.get(name, {})
