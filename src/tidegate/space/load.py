@@ -57,7 +57,13 @@ class Load:
         until, load = self._told.get(watchers, (0.0, UNKNOWN))
         if now >= until:
             lane = self._queries
-            load = Announcement(capacity=lane.rate, watchers=watchers, processing=lane.processing)
+            load = Announcement(
+                processing=lane.processing,
+                queueing=lane.queueing,
+                limit=lane.limit,
+                capacity=lane.rate,
+                watchers=watchers,
+            )
             if len(self._told) > TOLD:
                 self._told.clear()
             self._told[watchers] = (now + FRESH, load)

@@ -7,8 +7,9 @@ Theory of operation; docs/design/space.md has the reasons and the numbers.
   quarter of its length.
 - A broker that announces the pace it wishes gets it: no loop asks more often on average. No announcement makes a loop
   wait longer than the longest timeout.
-- A notification reaches all watchers at once. Each waits a random time before it asks, within what the broker needs
-  to serve all of them; the broker announces how many there are and how fast it is.
+- A notification reaches all watchers at once. Each draws a turn within what the broker needs to serve all of them; the
+  broker announces how many there are and how fast it is. Whose turn comes while the broker would work off a part of
+  its queue does not wait for it: the queue is there for that, and the broker is busy from the first moment.
 - A reaction that was dropped is tried again in the same manner; one that was answered is as good as a check.
 """
 
@@ -30,6 +31,7 @@ class ActiveSettings:
     jitter: float = 0.25  # of every timeout
     pace_jitter: float = 0.5  # of an announced pace
     use: float = 0.8  # of the broker's capacity that reactions to one notification may take
+    head_start: float = 0.5  # of the queueing that the broker calls stable, which the first to react may cause
     patience: float = 30.0  # longest wait before a reaction, however many watch
     t_min: float = 0.1  # shortest and longest back-off
     t_max: float = 30.0
@@ -40,6 +42,8 @@ class ActiveSettings:
     def __post_init__(self) -> None:
         if not (0.0 <= self.jitter < 1.0 and 0.0 <= self.pace_jitter < 1.0 and 0.0 < self.use <= 1.0):
             raise ValueError("jitter, pace_jitter and use are shares")
+        if not 0.0 <= self.head_start <= 1.0:
+            raise ValueError("head_start is a share")
         if not 0.0 < self.t_min <= self.t_max or self.patience < 0.0:
             raise ValueError("t_min and t_max must be positive and in this order, patience not negative")
 
@@ -97,13 +101,18 @@ class ActiveLoop:
         return max(wait, min(longest, check.load.retry_after))
 
     def react(self, random: Random, load: Announcement = UNKNOWN) -> float:
-        spread = load.spread or self._load.spread
-        return random.random() * min(self._settings.patience, spread / self._settings.use)
+        settings = self._settings
+        known = load if load.spread > 0.0 else self._load
+        ahead = settings.head_start * (known.limit - known.queueing)  # negative: there is something to wait for
+        return min(settings.patience, max(0.0, self._turn(random, known) - ahead))
+
+    def _turn(self, random: Random, load: Announcement) -> float:
+        return random.random() * min(self._settings.patience, load.spread / self._settings.use)
 
     def retry(self, check: Check, random: Random) -> float | None:
         self._judge(check, random)
         asked = min(self._settings.strategy.high, check.load.retry_after)
-        return max(self.t_bck, asked) + self.react(random, check.load)
+        return max(self.t_bck, asked) + self._turn(random, self._load)  # the queue was full: no head start
 
     def _judge(self, check: Check, random: Random) -> None:
         settings = self._settings

@@ -92,6 +92,30 @@ def test_a_reaction_is_spread_over_what_the_broker_needs_for_all() -> None:
     assert max(loop.react(random, crowd) for _ in range(200)) <= 30.0
 
 
+def test_the_first_to_react_do_not_wait_while_they_would_not_fill_half_of_the_stable_queue() -> None:
+    loop, random = ActiveTimeout().loop(), Random(1)
+    load = Announcement(watchers=200.0, capacity=40.0, limit=0.75)
+    delays = [loop.react(random, load) for _ in range(5000)]
+    at_once = sum(delay == 0.0 for delay in delays) / len(delays)
+    assert at_once == pytest.approx(0.375 / 6.25, rel=0.1)  # 12 of 200, where a queue of 30 is stable
+    assert max(delays) <= 6.25 - 0.375
+    # A crowd that fits need not wait at all.
+    few = Announcement(watchers=10.0, capacity=40.0, limit=0.75)
+    assert max(loop.react(random, few) for _ in range(200)) == 0.0
+    # What waits already takes the room, and what is beyond stable work is waited for.
+    queued = Announcement(watchers=200.0, capacity=40.0, limit=0.75, queueing=0.75)
+    assert sum(loop.react(random, queued) == 0.0 for _ in range(200)) == 0
+    full = Announcement(watchers=200.0, capacity=40.0, limit=0.75, queueing=1.75)
+    assert min(loop.react(random, full) for _ in range(200)) >= 0.5
+
+
+def test_a_retry_gets_no_head_start() -> None:
+    loop, random = ActiveTimeout(ActiveSettings(t_min=0.1, t_max=0.1)).loop(), Random(1)
+    load = Announcement(watchers=10.0, capacity=10.0, limit=10.0)
+    waits = [loop.retry(good(1.0, is_dropped=True, load=load), random) or 0.0 for _ in range(500)]
+    assert sum(waits) / len(waits) == pytest.approx(0.1 + 1.25 / 2.0, rel=0.1)
+
+
 def test_a_dropped_reaction_waits_as_long_as_the_broker_says() -> None:
     loop, random = ActiveTimeout().loop(), Random(1)
     check = good(1.0, is_dropped=True, load=Announcement(retry_after=4.0))
