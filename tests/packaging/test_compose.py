@@ -134,6 +134,20 @@ def test_every_variable_is_a_setting_or_an_option(services: dict[str, dict[str, 
         assert "environment" not in services[name]
 
 
+def test_ours_write_nowhere_but_to_volumes_and_a_tmp_from_which_only_java_loads_libraries(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    """Engines mount a tmpfs noexec unless they are told; zstd and Spark load what they have unpacked there."""
+    for name, service in ours(services).items():
+        assert service["read_only"] is True
+        assert service["tmpfs"] == (["/tmp:exec"] if name in SPARK else ["/tmp"])
+
+
+def test_the_head_says_what_a_password_that_becomes_part_of_a_url_may_be() -> None:
+    head = (PACKAGING / "compose.yaml").read_text(encoding="utf-8").partition("\n\n")[0]
+    assert "RABBITMQ_PASSWORD becomes part of a URL:\n# letters and digits only" in head
+
+
 def test_passwords_agree(services: dict[str, dict[str, Any]]) -> None:
     rabbit = services["rabbitmq"]["environment"]
     login = f"{rabbit['RABBITMQ_DEFAULT_USER']}:{rabbit['RABBITMQ_DEFAULT_PASS']}"
