@@ -1,6 +1,7 @@
 """What an operator does from the page reaches the node; who is none, or says no when asked, changes nothing."""
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Console, OpenPage, StartConsole, is_held, say, until
@@ -20,6 +21,17 @@ def open_publisher(page: Page, name: str) -> None:
     page.locator("dialog.sheet").wait_for()
 
 
+def expect_in_sight(page: Page, words: str) -> None:
+    """A note, and nothing over it: a dialog lies over all that is not in it, and takes its clicks."""
+    note = page.locator(".toast", has_text=words)
+    expect(note).to_be_visible()
+    hit = """(note) => {
+      const { left, top, width, height } = note.getBoundingClientRect();
+      return document.elementFromPoint(left + width / 2, top + height / 2) === note;
+    }"""
+    assert note.evaluate(hit), f"{words!r} is hidden"
+
+
 def test_a_held_publisher_is_released_after_a_question(
     busy_node: BrokerThread, busy_console: Console, open_page: OpenPage
 ) -> None:
@@ -30,7 +42,9 @@ def test_a_held_publisher_is_released_after_a_question(
     assert is_held(busy_node, "camera")
     page.get_by_role("button", name="Release").click()
     confirm(page, "Release")
-    expect(page.locator(".toast")).to_contain_text("camera is released")
+    expect_in_sight(page, "camera is released")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
     assert not is_held(busy_node, "camera")
     expect(page.locator(".vrow", has_text="camera")).to_contain_text("released")
 
@@ -179,7 +193,10 @@ def test_an_action_that_the_node_refuses_says_why(
         until(lambda: "meter" not in tidegate_broker.call(lambda: dict(tidegate_broker.broker.core.sessions)))
         page.get_by_role("button", name="Release").click()
         confirm(page, "Release")
-        expect(page.locator(".toast.bad")).to_contain_text("no publisher of this name is connected")
+        expect_in_sight(page, "no publisher of this name is connected")
+        page.get_by_role("button", name="Close").click()
+        expect(page.locator("dialog")).to_have_count(0)
+        expect_in_sight(page, "no publisher of this name is connected")  # it stays when the dialog goes
 
 
 def test_the_toast_of_an_order_without_rights_names_the_right(

@@ -3,6 +3,25 @@
 import { h } from "./dom.js";
 import { act } from "./api.js";
 
+// A dialog lies over the page, and makes all of it but itself inert: notes are shown in the uppermost one.
+function placeToasts() {
+  const toasts = document.getElementById("toasts");
+  const home = [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body;
+  if (toasts.parentElement !== home) home.append(toasts);
+  return toasts;
+}
+
+function show(dialog, onClose = () => {}) {
+  dialog.addEventListener("close", () => {
+    placeToasts();
+    dialog.remove();
+    onClose();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  placeToasts();
+}
+
 // A question belongs to the page that asked it: with the page it is gone, unanswered.
 export function closeDialogs() {
   document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
@@ -25,12 +44,7 @@ export function ask({ title, text, confirm, danger = false, fields = [] }) {
       ),
     );
     const dialog = h("dialog", { "aria-labelledby": "ask-title" }, form);
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "yes" ? inputs.map((input) => input.value) : null);
-    });
-    document.body.append(dialog);
-    dialog.showModal();
+    show(dialog, () => resolve(dialog.returnValue === "yes" ? inputs.map((input) => input.value) : null));
     (inputs[0] ?? form.querySelector("button[value=yes]")).focus();
   });
 }
@@ -46,15 +60,13 @@ export function sheet(title, content) {
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close();
   });
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  show(dialog);
   return dialog;
 }
 
 export function toast(text, isBad = false) {
   const note = h("div", { class: isBad ? "toast bad" : "toast" }, text);
-  document.getElementById("toasts").append(note);
+  placeToasts().append(note);
   setTimeout(() => note.remove(), isBad ? 9000 : 5000);
 }
 
