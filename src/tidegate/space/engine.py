@@ -144,8 +144,10 @@ class SpaceEngine:
             )
         touched = self._touched(gone, come)
         limit = self.limits.watch_time
-        risky = [each for each, touch in touched.items() if each.expected(touch, size) > limit]
-        return Plan(gone, come, touched, risky)
+        risky = [each for each, touch in touched.items() if each.worst(touch, size) > limit]
+        # To look at what it takes showed that it is no concern of most joins.
+        concerned = {each: touch for each, touch in touched.items() if touch.hits}
+        return Plan(gone, come, concerned, risky)
 
     def carry_out(self, plan: Plan, ended: Mapping[str, SpaceError] | None = None) -> Outcome:
         """`ended` are standing queries that are not to follow it, with the reason."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from pyoxigraph import QueryBoolean, QuerySolutions, Triple, Variable
 
+from tidegate.space import worst
 from tidegate.space.cost import Cost
 from tidegate.space.errors import unsupported
 from tidegate.space.outline import Slot, outline
@@ -71,6 +72,7 @@ class Touched:
     lost: set[Row] = field(default_factory=set)
     before: set[Row] | None = None
     seconds: float = 0.0  # that it took so far
+    is_sifted: bool = False  # what cannot match is out
 
     @property
     def hits(self) -> int:
@@ -122,10 +124,41 @@ class StandingQuery:
         found = self._outline
         return _UNKNOWN_DEGREE if found.is_wild else max(1, len(found.patterns) + 2 * len(found.predicates))
 
-    def expected(self, touched: Touched, size: int) -> float:
+    def worst(self, touched: Touched, size: int) -> float:
         """Seconds, rather too many, to follow an update after which the store has `size` triples."""
         if self._is_direct:
             return 0.0
+        limit, expected = self._limits.watch_time, self._expected(touched, size)
+        if expected > limit:
+            return expected
+        if not self.is_incremental or touched.hits > MANY_HITS:
+            solutions = worst.of_all(self._store, self._outline, self._patterns, len(touched.added))
+            return max(expected, worst.seconds(solutions, self.text))
+        self._sift(touched)
+        added = touched.added
+        solutions = 0.0
+        for triple, number in (*touched.removed, *added):
+            bound = self._patterns[number].bind(triple)
+            if bound is not None:
+                solutions += worst.of_hit(self._store, self._patterns, number, bound, added)
+            if worst.seconds(solutions, self.text) > limit:
+                break
+        return max(expected, worst.seconds(solutions, self.text))
+
+    def _sift(self, touched: Touched) -> None:
+        """Most joins that mention a predicate are out by a look at each of their other patterns."""
+        touched.removed = [hit for hit in touched.removed if self._can_match(*hit)]
+        # Triples that come for several patterns may match each other, and are looked at when they are there.
+        if len({number for _, number in touched.added}) <= 1:
+            touched.added = [hit for hit in touched.added if self._can_match(*hit)]
+            touched.is_sifted = True
+
+    def _can_match(self, triple: Triple, number: int) -> bool:
+        bound = self._patterns[number].bind(triple)
+        return bound is not None and self._may_match(bound, number)
+
+    def _expected(self, touched: Touched, size: int) -> float:
+        """By what it took so far."""
         if not self.is_incremental:
             return self._whole.at(size)
         hits = touched.hits * self._single.at(size)
@@ -202,7 +235,7 @@ class StandingQuery:
     def _project(self, solution: Row) -> Row:
         return tuple(None if place is None else solution[place] for place in self._places)
 
-    def _using(self, hits: Hits, seconds: float) -> set[Row]:
+    def _using(self, hits: Hits, seconds: float, *, is_sifted: bool = False) -> set[Row]:
         """Complete solutions that use one of these triples, each once; `seconds` are for all of them."""
         found: set[Row] = set()
         deadline = 0.0 if self._is_direct else time.monotonic() + seconds
@@ -212,7 +245,7 @@ class StandingQuery:
                 continue
             if self._is_direct:
                 found.add(tuple(bound[name] for name in self._outline.variables))
-            elif self._may_match(bound, number):
+            elif is_sifted or self._may_match(bound, number):
                 left = deadline - time.monotonic()
                 if left <= 0.0:
                     raise too_slow(self._limits.watch_time)
@@ -221,8 +254,7 @@ class StandingQuery:
         return found
 
     def _may_match(self, bound: dict[str, Term], number: int) -> bool:
-        """Whether each other pattern has a triple at all: most joins that mention a predicate are out by that, for a
-        fraction of what asking costs."""
+        """Whether each other pattern has a triple at all, for a fraction of what asking costs."""
         for other, pattern in enumerate(self._patterns):
             if other == number:
                 continue
@@ -247,7 +279,7 @@ class StandingQuery:
         if self._is_whole_cheaper(touched):
             touched.before = set(self._solutions(None, limit))
         else:
-            touched.lost = self._using(touched.removed, limit)
+            touched.lost = self._using(touched.removed, limit, is_sifted=touched.is_sifted)
         touched.seconds = time.monotonic() - began
 
     def _is_whole_cheaper(self, touched: Touched) -> bool:
@@ -278,7 +310,8 @@ class StandingQuery:
             return self._renew(seconds)
         # Solutions of a plain query are a set: no two have the same values.
         if touched.before is None:
-            return self._net(self._using(touched.added, seconds), touched.lost)
+            gained = self._using(touched.added, seconds, is_sifted=touched.is_sifted)
+            return self._net(gained, touched.lost)
         now = set(self._solutions(None, seconds))
         return self._net(now - touched.before, touched.before - now)
 

@@ -86,9 +86,13 @@ class TripleStore:
 
     def has_any(self, subject: Term | None, predicate: Term | None, obj: Term | None) -> bool:
         """Whether there is a triple with these terms, None standing for any."""
+        return next(self.matching(subject, predicate, obj), None) is not None
+
+    def matching(self, subject: Term | None, predicate: Term | None, obj: Term | None) -> Iterator[Triple]:
+        """The triples with these terms, None standing for any."""
         if not isinstance(subject, NamedNode | BlankNode | None) or not isinstance(predicate, NamedNode | None):
-            return False  # no triple has such a subject or predicate
-        return next(self._store.quads_for_pattern(subject, predicate, obj, DEFAULT), None) is not None
+            return iter(())  # no triple has such a subject or predicate
+        return (each.triple for each in self._store.quads_for_pattern(subject, predicate, obj, DEFAULT))
 
     def difference(
         self, removed: Iterable[Triple], added: Iterable[Triple]

@@ -13,12 +13,12 @@ from tidegate.space.outline import Outline
 
 WORST: Final = 5e7  # solutions: about a minute
 GROWTH: Final = 1.5  # of the store, after which nobody knows whether a query is still quick
-_MULTIPLYING: Final = ("VALUES", "UNION", "CONCAT", "REPLACE", "GROUP_CONCAT")
+MULTIPLYING: Final = ("VALUES", "UNION", "CONCAT", "REPLACE", "GROUP_CONCAT")
 
 
 def is_bounded(found: Outline, size: int) -> bool:
     """Whether the work stays within bounds, whatever arrives until the store has grown by half."""
-    if found.is_wild or found.predicates or found.mentions(_MULTIPLYING):
+    if found.is_wild or found.predicates or found.mentions(MULTIPLYING):
         return False
     degree = len(found.patterns)
     return degree <= 1 or (GROWTH * max(size, 2)) ** min(degree, 30) <= WORST

@@ -1,6 +1,7 @@
 """Standing queries: every sequence of changes, replayed, gives exactly the store's answer."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +10,7 @@ from pyoxigraph import BlankNode, Literal, NamedNode, Store, Triple
 
 from tidegate.space import Fault, SpaceEngine, SpaceError, SpaceLimits
 from tidegate.space.terms import quad
+from tidegate.space.update import read_update
 
 P = "http://e/"
 QUERIES = [
@@ -228,6 +230,65 @@ def test_what_may_take_too_long_is_known_before() -> None:
     engine.watch(f"SELECT * {{ ?a <{P}q> ?b }}")
     assert engine.plan([], numbers("q", 2)).risky == []
     assert engine.plan([], numbers("q", 1000)).risky == [cross]
+
+
+GO = "<urn:go> <urn:go> <urn:go>"
+FILTER = "FILTER(STR(?a) = CONCAT(STR(?d), STR(?g)))"
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "triple"),
+    [
+        # Quick as long as one pattern has no match.
+        (f"SELECT (COUNT(*) AS ?n) {{ {GO} . ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }}", "", GO),
+        (f"SELECT ?a ?d ?g {{ {GO} . ?a ?b ?c . ?d ?e ?f . ?g ?h ?i {FILTER} }}", "", GO),
+        (f"ASK {{ {GO} . ?a ?b ?c . ?d ?e ?f . ?g ?h ?i FILTER NOT EXISTS {{ ?a ?e ?i }} }}", "", GO),
+        # The same with a match that leads nowhere.
+        (
+            f"SELECT ?a ?d ?g {{ <urn:go> <urn:to> ?x . ?a <{P}is> ?x . ?d <{P}is> ?x . ?g <{P}is> ?x {FILTER} }}",
+            "<urn:go> <urn:to> <urn:nowhere>",
+            f"<urn:go> <urn:to> <{P}it>",
+        ),
+        (f"SELECT (COUNT(*) AS ?n) {{ <urn:go> (<urn:go>/<{P}p>)+ ?x . ?a ?b ?c }}", "", GO),
+    ],
+)  # fmt: skip
+def test_what_was_quick_only_because_something_was_missing_is_tried_out(text: str, data: str, triple: str) -> None:
+    engine = SpaceEngine("s")
+    link, it = NamedNode(f"{P}is"), NamedNode(f"{P}it")
+    engine.insert([Triple(each.subject, link, it) for each in numbers("s", 300)])
+    engine.insert(numbers("p", 300))
+    engine.update(f"INSERT DATA {{ {data} }}")
+    watch = engine.watch(text)
+    removed, added = engine.rehearse(read_update(f"INSERT DATA {{ {triple} }}"))
+    assert engine.plan(removed, added).risky == [watch]
+
+
+def test_joins_in_a_large_space_are_followed_at_once() -> None:
+    engine = SpaceEngine("s")
+    rooms = [(NamedNode(f"{P}s{n}"), NamedNode(f"{P}r{n % 50}")) for n in range(5000)]
+    engine.insert([Triple(sensor, NamedNode(f"{P}room"), room) for sensor, room in rooms])
+    engine.insert([Triple(room, NamedNode(f"{P}label"), Literal("a room")) for _, room in rooms[:50]])
+    engine.insert([Triple(sensor, NamedNode(f"{P}max"), Literal(7)) for sensor, _ in rooms])
+    watch = engine.watch(
+        f"SELECT ?s ?v {{ ?s <{P}level> ?v . ?s <{P}room> ?r . ?r <{P}label> ?l . ?s <{P}max> ?m FILTER (?v > ?m) }}"
+    )
+    for number, level in ((3, 9), (4, 5)):
+        reading = Triple(NamedNode(f"{P}s{number}"), NamedNode(f"{P}level"), Literal(level))
+        plan = engine.plan([], [reading])
+        assert (plan.risky, list(plan.touched)) == ([], [watch])
+        engine.carry_out(plan)
+    assert [row[0] for row in watch.rows()] == [NamedNode(f"{P}s3")]
+    # A sensor without a room is no concern of it.
+    strange = Triple(NamedNode(f"{P}strange"), NamedNode(f"{P}level"), Literal(9))
+    assert engine.plan([], [strange]).touched == {}
+
+
+def test_triples_that_come_together_find_each_other() -> None:
+    engine = SpaceEngine("s")
+    watch = engine.watch(f"SELECT * {{ ?a <{P}p> ?b . ?b <{P}p> ?c . ?c <{P}p> ?d }}")
+    chain = [NamedNode(f"{P}{name}") for name in "abcd"]
+    engine.insert([Triple(a, NamedNode(f"{P}p"), b) for a, b in pairwise(chain)])
+    assert watch.rows() == [tuple(chain)]
 
 
 def test_an_update_stands_whatever_a_watch_meets() -> None:
