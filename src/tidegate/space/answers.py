@@ -126,4 +126,5 @@ def _may_be_unstable(text: str) -> bool:
 
 
 def _digest(text: str, accept: str) -> bytes:
-    return hashlib.sha256(f"{accept}\n{text}".encode()).digest()
+    """`accept` may be any bytes: in headers of HTTP, those that are no UTF-8 are surrogates."""
+    return hashlib.sha256(f"{accept}\n{text}".encode(errors="surrogateescape")).digest()

@@ -13,13 +13,15 @@ The token of `Authorization: Bearer …` says who asks.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from tidegate.flow.timeout import NAME
 from tidegate.space.errors import Fault, SpaceError, malformed
@@ -27,6 +29,8 @@ from tidegate.space.formats import SPARQL_QUERY, SPARQL_UPDATE, plain_type
 from tidegate.space.requests import JSON, Operation, Request, Response
 from tidegate.space.rights import Access, is_loopback
 from tidegate.space.service import SpaceService
+
+log = logging.getLogger("tidegate.space.http")
 
 STATUS: Final = {
     Fault.MALFORMED: 400,
@@ -44,6 +48,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _GRAPHS: Final = ("default-graph-uri", "named-graph-uri", "using-graph-uri", "using-named-graph-uri")
 OPEN: Final = 1024  # requests served at once
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+T = TypeVar("T")
 _UPDATE: Final = re.compile(
     rb"(?:\s++|#[^\n]*+|(?:PREFIX\s++[^\s<]*+\s*+|BASE\s*+)<[^>]*+>)*+"
     rb"(?:INSERT|DELETE|CLEAR|LOAD|DROP|CREATE|WITH|ADD|MOVE|COPY)\b",
@@ -75,7 +80,9 @@ class HttpFront:
         app.router.add_route("*", "/{space}/data", self._data)
         app.router.add_post("/{space}/watch", self._watch)
         app.router.add_post("/{space}/check", self._check)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        app.on_response_prepare.append(self._announce)
+        log.addFilter(_is_of_interest)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, logger=log)
 
     async def __aenter__(self) -> HttpFront:
         await self._runner.setup()
@@ -115,11 +122,19 @@ class HttpFront:
 
     def _refusal(self, request: web.Request, error: SpaceError, *, status: int = 0) -> web.Response:
         """Of what the service never saw; clients slow down by its load all the same."""
-        space = request.match_info.get("space", "")
-        asked = Request(space=space, operation=_operation(request), body=b"")
-        load = self._service.announce(asked, retry_after=error.retry_after)
         status = status or self._status(request, error, is_about_body=True)
-        return _failure(error, {NAME.title(): load.encode()}, status)
+        return _failure(error, {NAME.title(): self._load(request, error.retry_after)}, status)
+
+    async def _announce(self, request: web.Request, response: web.StreamResponse) -> None:
+        """With what aiohttp refuses itself, such as 405; it calls this for every answer."""
+        if response.status >= 400:
+            response.headers.setdefault(NAME.title(), self._load(request))
+
+    def _load(self, request: web.Request, retry_after: float = 0.0) -> str:
+        # Not by `match_info`: it is empty where no route took the request.
+        space = request.path.removeprefix("/").partition("/")[0]
+        asked = Request(space=space, operation=_operation(request), body=b"")
+        return self._service.announce(asked, retry_after=retry_after).encode()
 
     def _status(self, request: web.Request, error: SpaceError, *, is_about_body: bool) -> int:
         """401 where a token could help and none was sent; a content type is of the body or of the answer."""
@@ -148,7 +163,7 @@ class HttpFront:
     async def _read(self, request: web.Request, operation: Operation) -> bytes:
         """The body of a request, if whoever sends it may ask for that."""
         self._admit(request, operation)
-        return await request.read()
+        return await _readable(request.read())
 
     def _admit(self, request: web.Request, operation: Operation) -> None:
         space, who = request.match_info["space"], self._who(request)
@@ -166,7 +181,7 @@ class HttpFront:
 
     async def _sparql(self, request: web.Request) -> web.Response:
         operation, body = await self._protocol(request)
-        return await self._ask(request, operation, body, request.content_type)
+        return await self._ask(request, operation, body, None)
 
     async def _protocol(self, request: web.Request) -> tuple[Operation, bytes]:
         """SPARQL 1.1 Protocol, section 2: one query or one update, in one of five ways."""
@@ -180,7 +195,7 @@ class HttpFront:
         kind = plain_type(request.headers.get("Content-Type"))
         if kind == _FORM:
             self._admit_form(request)
-            form = await request.post()
+            form = await _readable(request.post())
             for name in _GRAPHS:
                 if name in form:
                     raise SpaceError(Fault.UNSUPPORTED, f"{name} is not offered", hint="a space is one graph")
@@ -239,6 +254,12 @@ class HttpFront:
         return web.Response(body=response.body, headers={**headers, "Content-Type": response.content_type})
 
 
+def _is_of_interest(record: logging.LogRecord) -> bool:
+    """aiohttp logs what is no HTTP, and bodies that cannot be read after an answer, as if the fault were ours."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
+
+
 class _UnknownToken(Exception):
     def __init__(self, error: SpaceError) -> None:
         self.error = error
@@ -246,19 +267,37 @@ class _UnknownToken(Exception):
 
 def _check_local(request: web.Request) -> None:
     """Where everybody may do everything, web pages of other places may not: browsers say where they come from."""
-    origin, host = request.headers.get("Origin"), request.url.host or ""
-    if not is_loopback(host) or (origin is not None and urlsplit(origin).netloc != request.host):
+    origin = request.headers.get("Origin")
+    try:
+        is_local = is_loopback(request.url.host or "")
+        is_local = is_local and (origin is None or urlsplit(origin).netloc == request.host)
+    except ValueError:  # one of them has brackets or a port that are none
+        is_local = False
+    if not is_local:
         raise SpaceError(
             Fault.FORBIDDEN,
-            f"requests from {(origin or host)[:100]!r} are not served",
+            f"requests from {(origin or request.host)[:100]!r} are not served",
             hint="give --rights FILE, or ask from this machine",
         )
+
+
+async def _readable(reading: Awaitable[T]) -> T:
+    """What is read of a body, if its bytes are what its head says."""
+    try:
+        return await reading
+    except (ValueError, LookupError):  # the charset of a form: of other bytes, or of no name that is known
+        raise malformed("the form is not in its charset", "send UTF-8") from None
+    except (web.RequestPayloadError, ConnectionError):  # the latter: it ends too early, and nobody waits
+        raise malformed("the body cannot be read", "check its Content-Encoding and its chunks") from None
 
 
 def _one(values: list[str], name: str) -> bytes:
     if len(values) != 1:
         raise malformed(f"{len(values)} times {name!r}", f"give {name}= once")
-    return values[0].encode()
+    try:
+        return values[0].encode()
+    except UnicodeEncodeError:  # bytes that are no UTF-8 are surrogates here
+        raise malformed(f"{name} is not UTF-8") from None
 
 
 def _headers(response: Response) -> dict[str, str]:

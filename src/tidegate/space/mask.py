@@ -22,23 +22,23 @@ def mask_query(text: str) -> str:
     try:
         mask = json.loads(text)
         unknown = set(mask) - {"s", "p", "o"}
-        terms = {name: str(mask.get(name) or f"?{name}") for name in ("s", "p", "o")}
+        values = {name: mask.get(name) for name in ("s", "p", "o")}
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise malformed('a mask is JSON such as {"s": null, "p": "<http://e/p>", "o": null}') from None
     if unknown:
         raise malformed(f"a mask has s, p and o, not {min(unknown)!r}")
-    wanted = [name for name in terms if not mask.get(name)]
-    for name in terms:
-        if name not in wanted:
-            _check(name, mask[name], terms[name])
-    chosen = " ".join(f"?{name}" for name in wanted) or "*"
+    terms = {name: f"?{name}" if value is None else _term(name, value) for name, value in values.items()}
+    chosen = " ".join(f"?{name}" for name, value in values.items() if value is None) or "*"
     return f"SELECT {chosen} WHERE {{ {terms['s']} {terms['p']} {terms['o']} }}"
 
 
-def _check(name: str, value: Any, term: str) -> None:
+def _term(name: str, value: Any) -> str:
+    """Of what is not null: "", 0 and false are no wish for everything."""
+    hint = 'write it as in SPARQL: <urn:is>, "text" or 5'
+    if not isinstance(value, str | int | float):
+        raise malformed(f"{name} of the mask is neither a string, a number, true nor false", hint)
+    term = value if isinstance(value, str) else json.dumps(value)
     is_type = name == "p" and term == "a"
     if not is_type and not _TERM.fullmatch(term):
-        raise malformed(
-            f"{name} of the mask is {str(value)[:100]!r}, which is no term",
-            'write it as in SPARQL: <urn:is>, "text" or 5',
-        )
+        raise malformed(f"{name} of the mask is {term[:100]!r}, which is no term", hint)
+    return term

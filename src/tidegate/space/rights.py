@@ -90,7 +90,8 @@ def is_loopback(host: str) -> bool:
 
 
 def digest_of(token: str) -> str:
-    return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
+    """Of the bytes that were sent: a header's that are no UTF-8 come as surrogates."""
+    return "sha256:" + hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
 def new_token() -> str:

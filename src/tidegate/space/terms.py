@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from pyoxigraph import BlankNode, DefaultGraph, Literal, NamedNode, Quad, Store, Triple
+from pyoxigraph import BaseDirection, BlankNode, DefaultGraph, Literal, NamedNode, Quad, Store, Triple
 
 from tidegate.space.bounds import DEPTH, too_deep
 
@@ -69,7 +69,7 @@ def to_ntriples(triples: list[Triple]) -> str:
 
 
 def term_json(term: Term) -> dict[str, Any]:
-    """A term as SPARQL 1.1 Query Results JSON has it."""
+    """A term as SPARQL Query Results JSON has it: that of 1.1, and of 1.2 where there is a base direction."""
     if isinstance(term, NamedNode):
         return {"type": "uri", "value": term.value}
     if isinstance(term, BlankNode):
@@ -78,6 +78,8 @@ def term_json(term: Term) -> dict[str, Any]:
         fields: dict[str, Any] = {"type": "literal", "value": term.value}
         if term.language is not None:
             fields["xml:lang"] = term.language
+            if term.direction is not None:
+                fields["its:dir"] = term.direction.value
         elif term.datatype.value != _STRING:
             fields["datatype"] = term.datatype.value
         return fields
@@ -96,7 +98,8 @@ def term_from_json(fields: dict[str, Any]) -> Term:
         subject, predicate, obj = (term_from_json(value[name]) for name in ("subject", "predicate", "object"))
         return Triple(subject, predicate, obj)  # type: ignore[arg-type]
     if "xml:lang" in fields:
-        return Literal(value, language=fields["xml:lang"])
+        direction = BaseDirection(fields["its:dir"]) if "its:dir" in fields else None
+        return Literal(value, language=fields["xml:lang"], direction=direction)
     datatype = fields.get("datatype")
     return Literal(value, datatype=NamedNode(datatype)) if datatype else Literal(value)
 

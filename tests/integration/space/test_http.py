@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyoxigraph import BaseDirection, Literal
 from rdflib import Graph, URIRef
 from rdflib import Literal as RdflibLiteral
 from rdflib.plugins.stores.sparqlstore import SPARQLUpdateStore
@@ -16,6 +18,7 @@ from SPARQLWrapper import JSON, POST, TURTLE, SPARQLWrapper
 
 from tidegate.space import SpaceLimits
 from tidegate.space.rights import Access, SpaceRights, digest_of
+from tidegate.space.terms import term_json
 
 from .conftest import Rig
 
@@ -24,6 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:ConjunctiveGraph:DeprecationWarn
 
 RunRig = Callable[..., None]
 EVERY = "SELECT ?s ?o WHERE { ?s <urn:p> ?o } ORDER BY ?o"
+FORM = "application/x-www-form-urlencoded"
 
 
 def call(
@@ -264,3 +268,95 @@ def test_json_of_another_shape_is_malformed(run_rig: RunRig, path: str, body: by
         assert (found[0], json.loads(found[2])["fault"]) == (400, "malformed")
 
     run_rig(main, http=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "expected"),
+    [
+        ("data", None, {"Authorization": "Bearer \xff"}, 401),
+        ("sparql?query=ASK%7B%7D", None, {"Accept": "text/\xff"}, 406),
+        ("sparql", b"query=\xff", {}, 400),
+        ("sparql", b"query=ASK{}", {"Content_Type": f"{FORM}; charset=bogus"}, 400),
+        ("sparql", b"query=ASK{}", {"Content_Type": f"{FORM}; charset*0*"}, 400),
+        ("sparql", b"query=+2AA-", {"Content_Type": f"{FORM}; charset=utf-7"}, 400),
+        ("data", b"no gzip", {"Content_Type": "text/turtle", "Content_Encoding": "gzip"}, 400),
+        ("data", b"no gzip", {"Authorization": "Bearer x", "Content_Encoding": "gzip"}, 401),
+        ("data", None, {"Origin": "http://["}, 403),
+        ("data", None, {"Host": "127.0.0.1:x"}, 403),
+    ],
+)
+def test_bytes_that_mean_nothing_are_refused_and_not_logged(
+    run_rig: RunRig,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    body: bytes | None,
+    headers: dict[str, str],
+    expected: int,
+) -> None:
+    async def main(rig: Rig) -> None:
+        found = await asyncio.to_thread(call, f"{rig.url}/home/{path}", body, **headers)
+        assert (found[0], "proc=" in found[1]["Tide-Load"]) == (expected, True)
+        assert json.loads(found[2])["error"]
+
+    run_rig(main, http=True)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST /home/data HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n<urn",
+        b"POST /home/data HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_a_body_that_breaks_off_is_no_fault_of_the_broker(
+    run_rig: RunRig, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    async def body(rig: Rig) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.http_port)
+        writer.write(request_)
+        writer.write_eof()
+        assert b" 500 " not in await asyncio.wait_for(reader.read(), 10.0)
+        writer.close()
+
+    run_rig(body, http=True)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_all_refusals_tell_the_load(run_rig: RunRig) -> None:
+    def work(url: str) -> None:
+        cases = [
+            (f"{url}/home/data", None, "PUT", {}, 405),
+            (f"{url}/home/watch", None, "GET", {}, 405),
+            (f"{url}/home/nothing", None, "GET", {}, 404),
+            (f"{url}/home/data", None, "GET", {"Expect": "wonders"}, 417),
+            (f"{url}/home/data", b"<urn:a> <urn:b> 1 .", "POST", {"Content_Type": "text/turtle"}, 413),
+        ]
+        for address, data, method, headers, expected in cases:
+            status, found, _ = call(address, data, method, **headers)
+            assert (status, "proc=" in found.get("Tide-Load", "")) == (expected, True)
+
+    async def body(rig: Rig) -> None:
+        await asyncio.to_thread(work, rig.url)
+
+    run_rig(body, http=True, limits=SpaceLimits(request_bytes=10))
+
+
+def test_a_string_that_turns_round_is_another_one(run_rig: RunRig) -> None:
+    async def body(rig: Rig) -> None:
+        home = await rig.space()
+        ltr, rtl = (Literal("x", language="en", direction=BaseDirection(each)) for each in ("ltr", "rtl"))
+        await home.update(f"INSERT DATA {{ <urn:a> <urn:p> {ltr} }}")
+        async with home.watch(p="<urn:p>") as watch:
+            assert [row[1] for row in watch.rows] == [ltr]
+            await home.update(
+                f"DELETE DATA {{ <urn:a> <urn:p> {ltr} }} ; INSERT DATA {{ <urn:a> <urn:p> {rtl} }}"
+            )
+            change = await anext(watch)
+            assert ([row[1] for row in change.removed], [row[1] for row in change.added]) == ([ltr], [rtl])
+        assert (await home.query("SELECT ?o { ?s ?p ?o }")).rows == [(rtl,)]
+        query = urllib.parse.urlencode({"query": "SELECT ?o { ?s ?p ?o }"})
+        found = await asyncio.to_thread(call, f"{rig.url}/home/sparql?{query}")
+        assert json.loads(found[2])["results"]["bindings"] == [{"o": term_json(rtl)}]
+
+    run_rig(body, http=True)
