@@ -176,6 +176,29 @@ def test_a_space_tells_its_version_size_and_load_and_counts_only_after_a_change(
         assert count("COUNT") == 2
 
 
+@needs("space.serve")
+def test_a_space_that_hangs_does_not_hold_up_the_others_on_the_page(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    url = f"mqtt://127.0.0.1:{tidegate_broker.port}"
+    asked: list[str] = []
+
+    def asks_of(name: str) -> int:
+        publishes = [each for each in hung.barrier() if isinstance(each, Publish)]
+        asked.extend(each.topic for each in publishes if each.payload.startswith(b"ASK"))
+        return asked.count(f"tide/space/{name}/query")
+
+    with (
+        running("space", "tidegate", "space", "serve", "--space", "home", "--url", url, ready="space ready"),
+        RawClient(tidegate_broker.port) as hung,
+    ):
+        hung.connect("hung")
+        hung.subscribe("tide/space/+/query", qos=0)
+        open_page(start_console(tidegate_broker, "--space", "hung", "--space", "home"), "spaces")
+        until(lambda: asks_of("hung") == 3)  # each takes the console's whole patience
+        assert asked.count("tide/space/home/query") > 3
+
+
 @needs("cluster.local")
 def test_a_real_cluster_is_balanced_and_an_edge_drained_and_resumed_on_the_page(open_page: OpenPage) -> None:
     with ExitStack() as stack:

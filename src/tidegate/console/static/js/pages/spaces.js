@@ -1,40 +1,43 @@
-// Spaces of RDF triples: their version, size and load, asked for every two seconds.
+// Spaces of RDF triples: their version, size and load, asked for every two seconds, each by itself: one that hangs is
+// waited for, and the others are not.
 
 import { poll } from "../api.js";
 import { amount, count, fill, h, milliseconds, missing, repeat } from "../dom.js";
 
 function open(main, context) {
-  const names = new Set(context.session.spaces.length ? context.session.spaces : ["default"]);
+  const names = context.session.spaces.length ? context.session.spaces : ["default"];
   const input = h("input", { "aria-label": "Name of a space", placeholder: "Name of a space", pattern: "[A-Za-z0-9][A-Za-z0-9_\\-]*", maxlength: "64" });
   const form = h("form", { class: "bar" }, input, h("button", {}, "Show"));
   const list = h("div", { class: "grid two" });
-  const cards = new Map();
+  const looks = new Map(); // what ends them, by name
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (input.value && input.validity.valid) {
-      names.add(input.value);
-      lookAt(input.value);
+      follow(input.value);
       input.value = "";
     }
   });
   main.append(form, list);
 
-  async function lookAt(name) {
-    if (!cards.has(name)) {
-      const body = h("div", { class: "inner" });
-      cards.set(name, body);
-      list.append(h("section", { class: "panel" }, h("header", {}, h("h2", { class: "mono" }, name)), body));
-    }
-    let found;
-    try {
-      found = await poll(`/api/spaces/${encodeURIComponent(name)}`);
-    } catch (error) {
-      found = { missing: error.message, hint: error.hint };
-    }
-    fill(cards.get(name), found, () => card(found));
+  function follow(name) {
+    if (looks.has(name)) return;
+    const body = h("div", { class: "inner" });
+    list.append(h("section", { class: "panel" }, h("header", {}, h("h2", { class: "mono" }, name)), body));
+    looks.set(name, repeat(2, () => lookAt(name, body)));
   }
 
-  return { close: repeat(2, () => Promise.all([...names].map(lookAt))) };
+  names.forEach(follow);
+  return { close: () => looks.forEach((end) => end()) };
+}
+
+async function lookAt(name, body) {
+  let found;
+  try {
+    found = await poll(`/api/spaces/${encodeURIComponent(name)}`);
+  } catch (error) {
+    found = { missing: error.message, hint: error.hint };
+  }
+  fill(body, found, () => card(found));
 }
 
 function card(found) {
