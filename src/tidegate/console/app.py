@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
@@ -26,11 +27,12 @@ from tidegate.accounts.guard import address_of
 from tidegate.console import policies, reports
 from tidegate.console.actions import Console, act
 from tidegate.console.channels import CHANNELS, Channels
-from tidegate.console.errors import ConsoleError, RoomMissing
+from tidegate.console.errors import RoomMissing
 from tidegate.console.publishers import SORTS, Query
 from tidegate.console.security import REPORT_POLICY, Guard
 from tidegate.console.sessions import Role, Session, Sessions
 from tidegate.console.settings import ConsoleSettings
+from tidegate.console.shared import SHARE, SharedAnswer
 from tidegate.console.spaces import Spaces
 from tidegate.console.watch import NodeWatch
 from tidegate.errors import TidegateError
@@ -54,6 +56,7 @@ class ConsoleApp:
         self.channels = Channels(settings, watch)
         self.console = Console(settings, watch)
         self.spaces = Spaces()
+        self._shared = {name: SharedAnswer[list[dict[str, Any]]](SHARE) for name in ("reports", "lake")}
         self.is_stopping = asyncio.Event()
         self.streams = 0
         self._cookie = f"{'__Host-' if settings.is_tls else ''}tidegate-{settings.port}"
@@ -258,19 +261,18 @@ class ConsoleApp:
         return JSONResponse(await asyncio.to_thread(policies.compare, self.settings.policy, old, new))
 
     async def reports(self, request: Request, session: Session) -> Response:
-        def look() -> dict[str, Any]:
-            found: dict[str, Any] = {"reports": []}
+        """A large lake has a footer to read in each of thousands of files: pages share one look, which is rare then."""
+        looks: dict[str, Callable[[], list[dict[str, Any]]]] = {
+            "reports": lambda: [each.as_object() for each in reports.find(self.settings.reports)],
+            "lake": lambda: reports.describe_lake(self.settings.lake),
+        }
+        found: dict[str, Any] = {"reports": []}
+        for name, look in looks.items():
             try:
-                found["reports"] = [each.as_object() for each in reports.find(self.settings.reports)]
-            except ConsoleError as error:
-                found["reports_missing"] = {"missing": str(error), "hint": error.hint}
-            try:
-                found["lake"] = reports.describe_lake(self.settings.lake)
-            except ConsoleError as error:
-                found["lake_missing"] = {"missing": str(error), "hint": error.hint}
-            return found
-
-        return JSONResponse(await asyncio.to_thread(look))
+                found[name] = await self._shared[name].get(partial(asyncio.to_thread, look))
+            except TidegateError as error:
+                found[f"{name}_missing"] = {"missing": str(error), "hint": getattr(error, "hint", "")}
+        return JSONResponse(found)
 
     async def report(self, request: Request, session: Session) -> Response:
         report = await asyncio.to_thread(reports.get, self.settings.reports, request.path_params["name"])
