@@ -8,6 +8,7 @@ workers share; whole runs of the pipeline carry `long` as well and are left to `
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 # Deadlines for an example measure the machine; the timeout of the whole test is what stops a hang.
 hypothesis_settings.register_profile("no-deadline", deadline=None)
 hypothesis_settings.load_profile("no-deadline")
+
+# Who is started in the background by a shell ignores Ctrl-C, and so would everybody started here; tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test's plans run once: the second compiler of the virtual machine costs more than it gains.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
