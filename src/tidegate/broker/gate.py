@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
+    from tidegate.broker.recording.gate import GateRecord
 
 SUSPECT_RECEIVE_MAXIMUM = 16  # unacknowledged messages granted to a client that left under suspicion
 MAX_CACHED_BANDS = 4_096
@@ -243,27 +244,31 @@ class Gate:
         publisher = conn.publisher
         if publisher is None:
             publisher = self.open(conn)
-        self._update_rank(publisher)
+        record = self._update_rank(conn, publisher)
         band = None
         if self._has_topic_rules and isinstance(self.priority, AgeingPriority):
             band = self._band(conn)
             place = self.priority.key_in(band, publisher.key, now)
         else:
             place = self.priority.key(publisher.key, now)
-        if self._record is not None:
-            self._record.ranked(publisher.key, now, place=place, band=band)
+        if record is not None:
+            record.ranked(publisher.key, now, place=place, band=band)
         return place
 
     def rank(self, conn: Connection) -> int:
         if conn.publisher is None:
             return 0
-        self._update_rank(conn.publisher)
+        record = self._update_rank(conn, conn.publisher)
         rank = self.priority.rank(conn.publisher.key)
-        if self._record is not None:
-            self._record.ranked(conn.publisher.key, self._core.now(), rank=rank)
+        if record is not None:
+            record.ranked(conn.publisher.key, self._core.now(), rank=rank)
         return rank
 
-    def _update_rank(self, publisher: Publisher) -> None:
+    def _update_rank(self, conn: Connection, publisher: Publisher) -> GateRecord | None:
+        """Tell the order of service of a rate that changed; gives where what is decided by it is recorded. Of whom
+        nothing is judged has no rate, so that its place depends on nothing that would have to be computed again."""
+        if conn in self._free:
+            return None
         rate = publisher.likely_rate
         known = self._rates.get(publisher.key, -1.0)
         if known < 0.0 or not rate / RERANK <= known <= rate * RERANK:
@@ -271,6 +276,7 @@ class Gate:
             self.priority.update(publisher.key, rate)
             if self._record is not None:
                 self._record.rate(publisher.key, rate, self._core.now())
+        return self._record
 
     def _band(self, conn: Connection) -> Band | None:
         """The class of a chunk is that of its first message."""

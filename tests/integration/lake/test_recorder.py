@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tests.integration.broker.gate_traffic import always, known, publish
+from tests.integration.broker.test_gate_views import AnyPassword
 from tests.integration.lake.conftest import Recorded, clients
 from tidegate import schema
-from tidegate.broker.flow_settings import Backoff, FlowSettings
+from tidegate.broker.flow_settings import Backoff, BandName, FlowSettings, PriorityClass
+from tidegate.broker.hooks import Hooks
 from tidegate.broker.recording import Level
 from tidegate.flow.backoff import Mode
 from tidegate.mqtt import Publish
@@ -147,6 +149,27 @@ def test_every_verdict_and_rank_can_be_computed_again(record: Record, flow: Flow
     assert found.compared >= kinds["observe"] * 2 > 0
     if flow.backoff.always and flow.backoff.mode is Mode.DROP:
         assert any(row["d_f"] == -1.0 for row in rows)
+
+
+def test_who_is_not_judged_leaves_nothing_to_compute_again(record: Record) -> None:
+    service = PriorityClass(name="s", band=BandName.BULK, user="space", service=True)
+    recorded = record(Level.FULL, flow=FlowSettings(classes=(service,)), hooks=Hooks(authenticator=AnyPassword()))
+    for _ in range(2):
+        with RawClient(recorded.broker.port, 5) as space, RawClient(recorded.broker.port, 5) as sensor:
+            space.connect("space-1", username="space", password=b"x")
+            sensor.connect("p0", username="p", password=b"x")
+            for _ in range(5):
+                for client in (space, sensor):
+                    client.send_bytes(publish(1))
+                    client.barrier()
+                recorded.broker.call(lambda: _ask_ranks(recorded))
+    recorded.end()
+    rows = sorted((r for r in recorded.rows("check") if r["seq"] is not None), key=lambda r: int(r["seq"]))
+    replay = GateReplay()
+    for row in rows:
+        replay.feed(row)
+    assert (replay.findings.differences, replay.findings.notes) == ([], [])
+    assert {row["client_id"] for row in rows if row["kind"] in ("open", "rate", "rank")} == {"p0"}
 
 
 def _ask_ranks(recorded: Recorded) -> None:
