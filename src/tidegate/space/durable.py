@@ -59,7 +59,7 @@ class DurableSpace:
         self.engine = SpaceEngine(name, limits)
         self._folder = folder
         self._sync = sync
-        self._snapshot_bytes = snapshot_bytes or limits.snapshot_bytes
+        self._snapshot_bytes = self._due = snapshot_bytes or limits.snapshot_bytes
         self._place: Place = (0, 0)
         self._journal: Journal | None = None
         self._snapshot: asyncio.Task[None] | None = None
@@ -166,19 +166,27 @@ class DurableSpace:
             self._lock.release()
 
     def _rotate_if_due(self, journal: Journal) -> None:
-        is_due = journal.size > self._snapshot_bytes and journal is self._journal and self._snapshot is None
-        if is_due and not self._is_closing:
-            self._rotate()
+        is_due = journal.size > self._due and journal is self._journal and self._snapshot is None
+        if not is_due or self._is_closing:
+            return
+        self._due = journal.size + self._snapshot_bytes  # if it cannot be now
+        try:
+            self._rotate(journal)
+        except OSError as error:
+            # What was to be kept is on disk, in a journal that is longer than it might be.
+            log.error("a snapshot cannot be begun", exc_info=error, extra={"space": self.engine.name})
 
-    def _rotate(self) -> None:
+    def _rotate(self, old: Journal) -> None:
         """A new journal from here, and a child that writes what all before it amounts to."""
-        assert self._folder is not None and self._journal is not None
-        version, old = self.engine.version, self._journal
+        assert self._folder is not None
+        version = self.engine.version
         place = (version, self._place[1] + 1 if version == self._place[0] else 0)
-        self._journal = Journal(self._folder / _file_name("journal", place), sync=self._sync, after=old)
-        self._place = place
+        path = self._folder / _file_name("journal", place)
+        path.touch(mode=0o600)
         if self._sync:
             sync_folder(self._folder)  # what is acknowledged from here on is found under this name
+        self._journal = Journal(path, sync=self._sync, after=old)
+        self._place, self._due = place, self._snapshot_bytes
         target = self._folder / _file_name("snapshot", place)
         parent = os.getpid()
         pid = os.fork()

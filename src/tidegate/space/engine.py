@@ -115,11 +115,16 @@ class SpaceEngine:
         """The same for operations that need not see each other's work: the store stays as it is for those who read."""
         gone: dict[Triple, None] = {}
         come: dict[Triple, None] = {}
+        is_cleared = False
         for operation in operations:
             if operation.is_clear:
                 come.clear()
+                if not is_cleared:  # else all is gone already
+                    gone.update(dict.fromkeys(self.store))
+                    is_cleared = True
+                continue
             removed, added = operation.evaluate(self.store, construct)
-            for each in removed if operation.is_clear else canonical_triples(removed):
+            for each in canonical_triples(removed):
                 gone[each] = None
                 come.pop(each, None)
             come.update(dict.fromkeys(canonical_triples(added)))

@@ -10,6 +10,7 @@ off and kept in a file of its own. Damage anywhere else is refused, not repaired
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -48,11 +49,17 @@ class Journal:
         self._pending: list[bytes] = []
         self._waiters: list[Done] = []
         self._writing: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, "tidegate-journal")
+        # One thread for all of them: where no new one can be started, the next journal can be written all the same.
+        self._thread = ThreadPoolExecutor(1, "tidegate-journal") if after is None else after._hand_over()
+        self._has_thread = True
         self._error: OSError | None = None
         self.commits = 0
         self._older = after
         self.older_closed = None if after is None else asyncio.ensure_future(after.close())
+
+    def _hand_over(self) -> ThreadPoolExecutor:
+        self._has_thread = False
+        return self._thread
 
     def check(self) -> None:
         """Raises `SpaceError` if the disk did not take something: nothing may be done that it should take."""
@@ -97,8 +104,8 @@ class Journal:
                 try:
                     if data and self._error is None:
                         await loop.run_in_executor(self._thread, self._write, data)
-                except OSError as error:
-                    self._error = error
+                except (OSError, RuntimeError) as error:  # the latter if no thread can be started
+                    self._error = error if isinstance(error, OSError) else OSError(errno.EAGAIN, str(error))
                     waiters += self._waiters
                     self._waiters = []
                 self._tell_all(waiters)
@@ -135,7 +142,8 @@ class Journal:
                 pass  # those who waited for it were told
         if self._writing is not None:
             await self._writing
-        self._thread.shutdown()
+        if self._has_thread:
+            self._thread.shutdown()
         os.close(self._file)
 
 

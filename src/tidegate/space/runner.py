@@ -124,11 +124,8 @@ class Runner:
         gate.late -= 1
 
     async def _in_child(self, job: Job, seconds: float) -> bytes:
+        read_end, write_end, pid = _fork(job, seconds)
         self.forked += 1
-        read_end, write_end = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            _child(job, write_end, seconds)
         os.close(write_end)
         is_over = False
         try:
@@ -186,6 +183,23 @@ def _leave(gate: Gate, work: asyncio.Future[_T]) -> None:
     gate.leave()
     if not work.cancelled():
         work.exception()  # there may be nobody who waits for it any more
+
+
+def _fork(job: Job, seconds: float) -> tuple[int, int, int]:
+    """Both ends of a pipe, and the child that writes to it; raises `SpaceError` if the system has no room for it."""
+    ends: tuple[int, ...] = ()
+    try:
+        ends = os.pipe()
+        pid = os.fork()
+    except OSError as error:
+        for end in ends:
+            os.close(end)
+        raise SpaceError(
+            Fault.BUSY, f"no process can be started: {error.strerror}", hint="try again later", retry_after=1.0
+        ) from None
+    if pid == 0:
+        _child(job, ends[1], seconds)
+    return ends[0], ends[1], pid
 
 
 def _wake(ready: asyncio.Future[None]) -> None:

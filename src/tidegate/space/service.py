@@ -38,7 +38,8 @@ from tidegate.space.watches import Watches
 log = logging.getLogger("tidegate.space")
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-LARGE: Final = 64 * 1024  # bytes of a request that is read in a thread
+# What is less is done in the turn of the loop in which it came: at most a few milliseconds, whatever is in it.
+LARGE: Final = 8 * 1024  # bytes of an update that is read in a thread
 MANY: Final = 1000  # triples whose difference to what is there is taken in a thread
 UNCOMMITTED: Final = (
     4096  # updates that may wait for the disk without a task that whoever takes requests can count
@@ -132,7 +133,8 @@ class SpaceService:
         try:
             space = self.admit(request)
             difference = self._difference_nowait(space, request)
-            plan = None if difference is None else space.engine.plan(*difference)
+            is_quick = difference is not None and len(difference[0]) + len(difference[1]) <= MANY
+            plan = space.engine.plan(*difference) if difference is not None and is_quick else None
             if plan is None or plan.risky:
                 began = None
                 return False
@@ -219,7 +221,7 @@ class SpaceService:
         if all(operation.is_data or operation.is_clear for operation in operations):
             engine = space.engine  # which is not changed, not even in between
             return await self._runner.beside(engine.store, lambda: engine.rehearse(operations))
-        if any(max(len(each.remove), len(each.add)) > self.limits.query_bytes for each in operations):
+        if any(max(len(each.removes), len(each.adds)) > self.limits.query_bytes for each in operations):
             raise SpaceError(
                 Fault.TOO_LARGE,
                 f"an operation with a WHERE is larger than {self.limits.query_bytes} bytes",

@@ -26,7 +26,7 @@ async def evaluate_update(
         output.write(json.dumps([to_ntriples(removed), to_ntriples(added)]).encode())
 
     store, is_one = engine.store, len(operations) == 1
-    queries = [query for each in operations for query in (each.remove, each.add) if query]
+    queries = [query for each in operations for query in (each.removes, each.adds) if query]
     is_trusted = is_one and all(is_bounded(outline(query), len(store)) for query in queries)
     name = f"update {text}" if is_trusted else ""
     try:

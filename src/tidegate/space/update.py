@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from pyoxigraph import RdfFormat, Store, Triple, parse
 
 from tidegate.space.bounds import check_operators
-from tidegate.space.errors import SpaceError, malformed, unsupported
+from tidegate.space.errors import Fault, SpaceError, malformed, unsupported
 from tidegate.space.store import TripleStore, check_offered, first_line
 from tidegate.space.tokens import UNSTABLE, Token, Unreadable, mentioned, tokenize
 
 Construct = Callable[[str], list[Triple]]
+OPERATIONS: Final = 100_000  # of one update
+PROLOGUES: Final = 16 * 1024 * 1024  # characters: each operation is read together with all prefixes before it
 # INSERT DATA of plain terms, as nearly all of it is: no brackets, no variables, short strings without escapes. What
 # looks like this is the same in Turtle, unless it has a directive, so there is no need to look at every token.
 _STRING = r'"[^"\\\n\r]*"(?!")(?:@[A-Za-z]+(?:-[A-Za-z0-9]+)*)?'
@@ -31,8 +34,9 @@ _OFFERED = "INSERT DATA, DELETE DATA, DELETE WHERE, DELETE … INSERT … WHERE 
 class Operation:
     """CONSTRUCT queries for what is removed and added, "" for none; or data, or everything.
 
-    `data` is the group of INSERT DATA or DELETE DATA after its `prologue`, `turtle` the same where Turtle writes it
-    alike, which is quicker to read. Data look at nothing, so they take no time worth limiting.
+    All of them come after the `prologue`, which operations share. `data` is the group of INSERT DATA or DELETE DATA,
+    `turtle` the same where Turtle writes it alike, which is quicker to read. Data look at nothing, so they take no
+    time worth limiting.
     """
 
     remove: str = ""
@@ -54,15 +58,23 @@ class Operation:
         if self.is_data:
             triples = self._data()
             return (triples, []) if self.is_delete else ([], triples)
-        return (
-            construct(self.remove) if self.remove else [],
-            construct(self.add) if self.add else [],
-        )
+        removed, added = ([] if not each else construct(each) for each in (self.removes, self.adds))
+        return removed, added
+
+    @property
+    def removes(self) -> str:
+        """The whole query, "" for none."""
+        return self.remove and self.prologue + self.remove
+
+    @property
+    def adds(self) -> str:
+        return self.add and self.prologue + self.add
 
     def _data(self) -> list[Triple]:
         if self.turtle:
             try:
-                return [each.triple for each in parse(self.turtle, RdfFormat.TURTLE, rename_blank_nodes=True)]
+                found = parse(self.prologue + self.turtle, RdfFormat.TURTLE, rename_blank_nodes=True)
+                return [each.triple for each in found]
             except SyntaxError:
                 pass  # the store's parser has the last word, and says what is wrong
         store = Store()
@@ -96,7 +108,9 @@ class _Reader:
         self._text = text
         self._tokens = tokens
         self._at = 0
+        self._declared: list[str] = []  # since the last operation
         self._prologue = ""
+        self._read = 0  # characters of prologues, each time they are read
 
     @property
     def _is_over(self) -> bool:
@@ -108,6 +122,7 @@ class _Reader:
             self._read_prologue()
             if self._is_over:
                 return found
+            self._declare(len(found))
             found.append(self._operation())
             if self._is_over:
                 return found
@@ -119,7 +134,21 @@ class _Reader:
         while not self._is_over and self._tokens[self._at].is_word("PREFIX", "BASE"):
             first = self._tokens[self._at]
             self._at += 2 if first.is_word("BASE") else 3
-            self._prologue += self._text[first.start : self._tokens[self._at - 1].end] + "\n"
+            self._declared.append(self._text[first.start : self._tokens[self._at - 1].end] + "\n")
+
+    def _declare(self, operations: int) -> None:
+        if self._declared:
+            self._prologue += "".join(self._declared)
+            self._declared.clear()
+        self._read += len(self._prologue)
+        if operations >= OPERATIONS:
+            raise SpaceError(Fault.TOO_LARGE, f"more than {OPERATIONS} operations in one update", hint="split it")
+        if self._read > PROLOGUES:
+            raise SpaceError(
+                Fault.TOO_LARGE,
+                "too many prefixes for so many operations: each is read with all before it",
+                hint="write one INSERT DATA with all triples, or split the update",
+            )
 
     def _operation(self) -> Operation:
         first = self._at
@@ -135,7 +164,7 @@ class _Reader:
             if self._skip("DATA"):
                 return self._data(is_delete=False)
             template = self._braces()
-            return Operation(add=self._construct(template, self._where()))
+            return self._changing(add=_construct(template, self._where()))
         if token.is_word("DELETE"):
             return self._delete()
         if token.is_word("CLEAR", "DROP"):
@@ -152,16 +181,19 @@ class _Reader:
             return self._data(is_delete=True)
         if self._skip("WHERE"):
             group = self._braces()
-            return Operation(remove=self._construct(group, group))
+            return self._changing(remove=_construct(group, group))
         first = self._at
         removed = self._braces()
         added = self._braces() if self._skip("INSERT") else ""
         where = self._where()
         if added:
             self._check_stable(first)
-        return Operation(
-            remove=self._construct(removed, where), add=self._construct(added, where) if added else ""
+        return self._changing(
+            remove=_construct(removed, where), add=_construct(added, where) if added else ""
         )
+
+    def _changing(self, remove: str = "", add: str = "") -> Operation:
+        return Operation(prologue=self._prologue, remove=remove, add=add)
 
     def _check_stable(self, first: int) -> None:
         """What is removed and what is added are asked for one after the other, and must be of one mind."""
@@ -221,11 +253,12 @@ class _Reader:
             ):
                 return ""
             last = token
-        return f"{self._prologue}{group[1:-1]}{'' if last.text == '.' else '.'}"
-
-    def _construct(self, template: str, where: str) -> str:
-        return f"{self._prologue}CONSTRUCT {template} WHERE {where}"
+        return f"{group[1:-1]}{'' if last.text == '.' else '.'}"
 
     def _unexpected(self) -> SpaceError:
         near = self._tokens[self._at].text if not self._is_over else "the end"
         return malformed(f"not a SPARQL update: {near!r} is not expected here", f"a space offers {_OFFERED}")
+
+
+def _construct(template: str, where: str) -> str:
+    return f"CONSTRUCT {template} WHERE {where}"

@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections import Counter, deque
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.client import ClientError, Message
 from tidegate.client.repeating import Answered, Repeating
-from tidegate.flow.timeout import UNKNOWN, TimeoutPolicy, parse_announcement
+from tidegate.flow.timeout import UNKNOWN, Announcement, TimeoutPolicy, parse_announcement
 from tidegate.space.durable import change_from_json
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.requests import JSON, Operation, changes_topic
@@ -60,6 +61,7 @@ class Watch:
         self._changes: deque[Change] = deque()
         self._arrived = asyncio.Event()
         self._error: Exception | None = None
+        self.load = UNKNOWN  # that of checks, as it was announced last
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self.notifications = 0
@@ -188,7 +190,12 @@ class Watch:
             self._take(change)
         elif not is_same or change.number > self.number:
             load = fields.get("load")
-            self._repeating.nudge(parse_announcement(load) if isinstance(load, str) else UNKNOWN)
+            self._repeating.nudge(self.of_checks(parse_announcement(load) if isinstance(load, str) else UNKNOWN))
+
+    def of_checks(self, told: Announcement) -> Announcement:
+        """A notification tells how many it reaches and what queries cost, but we react with a check."""
+        known = self.load
+        return replace(told, capacity=known.capacity, limit=known.limit, queueing=0.0) if known.capacity else told
 
     async def _check(self) -> Answered:
         body = json.dumps({"watch": self.id, "life": self._life, "number": self.number})
@@ -202,6 +209,7 @@ class Watch:
             return _dropped(error)
         except ClientError:
             return Answered(is_dropped=True)
+        self.load = reply.load
         return Answered(losses=self._on_reply(reply), load=reply.load)
 
     async def _begin_again(self) -> Answered:

@@ -6,6 +6,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 import zlib
@@ -46,6 +48,17 @@ def files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """What is open stays open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextmanager
@@ -620,3 +633,72 @@ def test_the_log_says_which_watch_could_not_follow_again(
 
     asyncio.run(body())
     assert [record.watch for record in caplog.records if record.message == "a watch is left out"] == [TEXT]  # type: ignore[attr-defined]
+
+
+def test_a_snapshot_that_cannot_be_begun_fails_no_update(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        space = opened(tmp_path / "s", snapshot_bytes=300)
+        space.apply([], [triple(0)])
+        await space.commit()
+        told: list[SpaceError | None] = []
+        with no_more_files():
+            for number in range(1, 20):
+                space.apply([], [triple(number)])
+                await space.commit()
+                space.on_commit(told.append)
+        assert told == [None] * 19
+        assert space.snapshots == 0
+        for number in range(20, 30):
+            space.apply([], [triple(number)])
+            await space.commit()
+        await wait_until(lambda: space.snapshots > 0)
+        await space.close()
+
+    asyncio.run(scenario())
+    again = opened(tmp_path / "s")
+    assert (again.engine.version, len(again.engine.store)) == (30, 30)
+    asyncio.run(again.close())
+
+
+FORKLESS = """
+import asyncio, os, resource, sys
+from tidegate.space import Fault, SpaceError, SpaceLimits
+from tidegate.space.durable import DurableSpace
+from tidegate.space.runner import Runner
+from pyoxigraph import Literal, NamedNode, Triple
+
+async def main():
+    runner = Runner(seconds=5.0, max_bytes=100)
+    space = DurableSpace("s", SpaceLimits(), __import__("pathlib").Path(sys.argv[1]), snapshot_bytes=200)
+    space.apply([], [Triple(NamedNode("urn:a"), NamedNode("urn:p"), Literal(-1))])
+    await space.commit()  # its thread has begun
+    if os.getuid() == 0:
+        os.setresuid(65534, 65534, 65534)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    files = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        try:
+            await runner.run("", 0, lambda output: output.write(b"x"))
+        except SpaceError as error:
+            assert error.fault is Fault.BUSY and error.retry_after > 0, error
+        else:
+            raise AssertionError("it was forked")
+    assert len(os.listdir("/proc/self/fd")) == files
+    for number in range(20):
+        space.apply([], [Triple(NamedNode("urn:a"), NamedNode("urn:p"), Literal(number))])
+        await space.commit()
+    assert space.snapshots == 0
+    runner.close()
+    print("done", flush=True)
+    os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+def test_where_no_process_can_be_started_queries_are_refused_and_leave_nothing_open(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    done = subprocess.run(
+        [sys.executable, "-c", FORKLESS, str(tmp_path / "s")], capture_output=True, text=True, timeout=60.0
+    )
+    assert done.stdout == "done\n", done.stderr

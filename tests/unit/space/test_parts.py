@@ -4,16 +4,21 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from random import Random
 from typing import BinaryIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.client import Client
+from tidegate.flow import timeout_policy
+from tidegate.flow.timeout import Announcement
 from tidegate.space import Fault, SpaceError, SpaceLimits
 from tidegate.space.answers import Answers
 from tidegate.space.durable import DurableSpace
 from tidegate.space.formats import RESULTS, negotiate, read_triples
+from tidegate.space.knowledge import Space
 from tidegate.space.lane import Lane
 from tidegate.space.outline import outline
 from tidegate.space.requests import Operation, Request, Response
@@ -23,6 +28,7 @@ from tidegate.space.serve import ServeOptions
 from tidegate.space.service import SpaceService
 from tidegate.space.store import check_query
 from tidegate.space.tokens import Unreadable, tokenize
+from tidegate.space.watch import Watch
 from tidegate.space.watchers import MOST, Watchers
 
 
@@ -349,3 +355,36 @@ def test_updates_of_a_space_wait_for_no_other_space() -> None:
         await service.close()
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("body", "is_at_once"),
+    [
+        (b"<urn:a> <urn:b> 1 .", True),
+        (b"<urn:a> <urn:b> " + b"(" * 3000 + b")" * 3000 + b" .", False),  # few bytes, many triples
+        (b"<urn:a> <urn:b> 1 ." + b"#" * 20_000, False),
+    ],
+)
+def test_only_what_takes_a_moment_is_done_in_the_turn_in_which_it_comes(body: bytes, is_at_once: bool) -> None:
+    async def scenario() -> None:
+        service = SpaceService(["home"])
+        request = Request(space="home", operation=Operation.INSERT, body=body, content_type="text/turtle")
+        done: list[Response] = []
+        assert service.handle_nowait(request, done.append) is is_at_once
+        response = done[0] if done else await service.handle(request)
+        assert response.error is None
+        assert response.version == 1
+        await service.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_reacts_by_what_checks_cost_and_not_queries() -> None:
+    watch = Watch(
+        Space(Client("mqtt://127.0.0.1:1"), "home"), "", None, timeout_policy("active")(),
+        patience=1.0, qos=1, random=Random(1), queue=10,
+    )  # fmt: skip
+    told = Announcement(watchers=100.0, capacity=1.0, limit=0.5)  # of queries, as a notification has it
+    assert watch.of_checks(told) is told
+    watch.load = Announcement(watchers=300.0, capacity=1000.0, limit=0.1, queueing=3.0, rate=0.2)
+    assert watch.of_checks(told) == Announcement(watchers=100.0, capacity=1000.0, limit=0.1)

@@ -1,5 +1,6 @@
 """SPARQL updates: the same as the store's own, in one version, or not at all."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -219,3 +220,41 @@ def test_a_store_is_emptied_only_if_every_triple_is_named() -> None:
     store.change([], triples)
     store.change([triples[0], triples[0], triples[0]], [])  # as many as there are, but not all of them
     assert set(store) == set(triples[1:])
+
+
+def test_operations_share_their_prefixes() -> None:
+    prefixes = "".join(f"PREFIX p{number}: <urn:{number}:> " for number in range(2000))
+    found = read_update(prefixes + "INSERT DATA { p7:a p7:b 1 };" * 200 + "DELETE WHERE { p7:a ?p ?o }")
+    assert len(found) == 201
+    assert all(each.prologue is found[0].prologue for each in found)
+    assert max(len(each.turtle) + len(each.data) + len(each.remove) for each in found) < 100
+    engine = SpaceEngine("s")
+    engine.update(f"{prefixes} INSERT DATA {{ p7:a p7:b 1, 2 }}")
+    change = "DELETE { p7:a ?p 1 } INSERT { p7:c ?p 3 } WHERE { p7:a ?p 1 }"
+    engine.update(f"{prefixes} {change}; DELETE WHERE {{ ?s ?p 2 }}")
+    assert [str(each.subject) for each in engine.store] == ["<urn:7:c>"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"PREFIX p{number}: <urn:{number}:> " for number in range(2000)) + "INSERT DATA {};" * 1000,
+        "".join(f"PREFIX p{number}: <urn:{number}:> INSERT DATA {{}};" for number in range(3000)),
+        "CLEAR ALL;" * 100_001,
+    ],
+)
+def test_what_would_take_the_square_of_its_length_is_refused(text: str) -> None:
+    with pytest.raises(SpaceError) as caught:
+        read_update(text)
+    assert caught.value.fault is Fault.TOO_LARGE
+
+
+def test_to_clear_again_and_again_is_to_clear_once() -> None:
+    engine = SpaceEngine("s")
+    engine.update("INSERT DATA { " + " ".join(f"<urn:s{n}> <urn:p> {n} ." for n in range(5000)) + " }")
+    first, last = "INSERT DATA { <urn:s1> <urn:p> 1 };", "INSERT DATA { <urn:s2> <urn:p> 2, 3 }"
+    operations = read_update(first + "CLEAR ALL;" * 2000 + last)
+    began = time.monotonic()
+    outcome = engine.apply(*engine.rehearse(operations))
+    assert time.monotonic() - began < 2.0  # one after the other they took half a minute
+    assert (len(outcome.removed), len(outcome.added), len(engine.store)) == (4999, 1, 2)
