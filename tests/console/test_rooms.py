@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console.conftest import Console, OpenPage, StartConsole, until
 from tests.console.scenery import bury, running, start_cluster, update_space, write_policies
@@ -53,6 +53,34 @@ def test_the_policy_page_says_what_changed_also_after_going_back_to_the_first(
         expect(changed.locator("tr")).to_have_count(0)
         store.activate("v2")
     expect(changed.locator("tr", has_text="meter")).to_contain_text("1020")
+
+
+@needs("policy")
+def test_a_comparison_that_fails_late_does_not_disturb_the_next(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage, tmp_path: Path
+) -> None:
+    store = write_policies(tmp_path, *({"meter": number * 10.0} for number in (1, 2, 3)))
+    page = open_page(start_console(tidegate_broker, "--policy", tmp_path), "overview")
+    asked: list[Route] = []
+    looks: list[str] = []
+
+    def hold_the_first(route: Route) -> None:
+        asked.append(route)
+        if len(asked) > 1:
+            route.continue_()
+
+    page.route("**/api/policy/diff?*", hold_the_first)
+    page.on("request", lambda request: looks.append(request.url) if request.url.endswith("/policy") else None)
+    page.evaluate("location.hash = '#/policy'")
+    until(lambda: page.evaluate("1") == 1 and len(asked) == 1)
+    store.activate("v3")
+    changed = page.locator(".panel", has_text="What changed")
+    expect(changed).to_contain_text("v2 to v3")
+    asked[0].abort()
+    looks.clear()
+    until(lambda: page.evaluate("1") == 1 and len(looks) == 3)
+    expect(changed).to_contain_text("v2 to v3")
+    assert len(asked) == 2
 
 
 @needs("policy")

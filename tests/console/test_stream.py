@@ -3,10 +3,14 @@
 import http.client
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
 from tests.console.conftest import DEADLINE, Console, OpenPage, StartConsole, until
+from tests.console.scenery import write_policies
 from tidegate.console.app import MAX_STREAMS
 from tidegate.testing import BrokerThread
 
@@ -44,6 +48,48 @@ def test_a_page_that_nobody_sees_has_no_stream_and_goes_on_when_it_is_seen(
     expect(page.locator("#banner")).to_be_hidden()
 
 
+def asked_of(page: Page) -> list[tuple[str, bool]]:
+    """What the page asks for but streams, and whether it says that it does so by itself."""
+    found: list[tuple[str, bool]] = []
+
+    def take(request: Request) -> None:
+        path = urlsplit(request.url).path
+        if path.startswith("/api/") and path != "/api/live":
+            found.append((path, "x-tidegate-poll" in request.headers))
+
+    page.on("request", take)
+    return found
+
+
+def test_only_what_somebody_does_keeps_a_session(
+    busy_node: BrokerThread, start_console: StartConsole, open_page: OpenPage, password_file: Path, tmp_path: Path
+) -> None:
+    write_policies(tmp_path, *({"meter": rate} for rate in (1.0, 2.0, 3.0)))
+    console = start_console(busy_node, "--accounts", password_file, "--policy", tmp_path)
+    page = open_page(console)
+    page.get_by_label("User name").fill("ada")
+    page.get_by_label("Password").fill("secret-a")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#node .badge")).to_contain_text("load")
+    asked = asked_of(page)
+
+    def is_asked(path: str, *, is_marked: bool) -> bool:
+        return bool(page.evaluate("1")) and (path, is_marked) in asked
+
+    for name, path in (("overview", "/api/history"), ("groups", "/api/group"), ("policy", "/api/policy/diff")):
+        page.goto("about:blank")
+        asked.clear()
+        page.goto(f"{console.url}/#/{name}")
+        until(partial(is_asked, path, is_marked=True))
+        expect(page.locator("#node .badge")).to_contain_text("load")
+        assert [path for path, is_marked in asked if not is_marked] == ["/api/session"]  # the page was opened
+    asked.clear()
+    page.keyboard.press("ArrowDown")
+    until(partial(is_asked, "/api/session", is_marked=False))
+    page.keyboard.press("ArrowDown")  # not for each
+    assert [path for path, is_marked in asked if not is_marked] == ["/api/session"]
+
+
 @contextmanager
 def many_streams(console: Console, count: int) -> Iterator[None]:
     def ask(path: str, cookie: str) -> http.client.HTTPResponse:
@@ -76,7 +122,7 @@ def test_a_stream_that_is_refused_is_asked_for_again_with_patience_and_the_page_
     expect(page.locator("#node .badge")).to_contain_text("load")
     with many_streams(console, MAX_STREAMS - 1):
         page.get_by_label("Name of a space").fill("half a na")
-        asked = streams(page)
+        asked, others = streams(page), asked_of(page)
         page.evaluate(HIDE, True)
         with many_streams(console, 1):
             page.evaluate(HIDE, False)
@@ -85,6 +131,8 @@ def test_a_stream_that_is_refused_is_asked_for_again_with_patience_and_the_page_
             expect(page.get_by_label("Name of a space")).to_have_value("half a na")
         expect(page.locator("#banner")).to_be_hidden()  # 4 s later
         assert len(asked) == 4
+        assert others.count(("/api/session", True)) == 3
+        assert all(is_marked for _, is_marked in others)
         expect(page.get_by_label("Name of a space")).to_have_value("half a na")
 
 

@@ -67,7 +67,7 @@ class ConsoleApp:
             Route("/api/session", self.session),
             Route("/api/login", self.log_in, methods=["POST"]),
             Route("/api/logout", self._guarded(self.log_out, is_action=True), methods=["POST"]),
-            Route("/api/live", self._guarded(self.live)),
+            Route("/api/live", self._guarded(self.live, is_use=False)),  # a lost one is opened anew by itself
             Route("/api/history", self._guarded(self.history)),
             Route("/api/publishers", self._guarded(self.publishers)),
             Route("/api/publisher", self._guarded(self.publisher)),
@@ -97,14 +97,12 @@ class ConsoleApp:
     # -- who asks -------------------------------------------------------------------------------------------
 
     def _guarded(
-        self, handler: Handler, *, is_action: bool = False
+        self, handler: Handler, *, is_action: bool = False, is_use: bool = True
     ) -> Callable[[Request], Awaitable[Response]]:
         """Only with a session; an action only with its token, too. Errors become words."""
 
         async def endpoint(request: Request) -> Response:
-            # What a page asks for by itself, while nobody may sit before it, is no use of a session.
-            is_use = POLL not in request.headers
-            session = self.sessions.find(request.cookies.get(self._cookie), is_use=is_use)
+            session = self._find_session(request, is_use=is_use)
             if session is None:
                 return _error(401, "You are not logged in.", "")
             if is_action and request.headers.get(TOKEN) != session.token:
@@ -124,12 +122,17 @@ class ConsoleApp:
 
         return endpoint
 
+    def _find_session(self, request: Request, *, is_use: bool = True) -> Session | None:
+        """What a page asks for by itself, while nobody may sit before it, is no use of a session."""
+        is_use = is_use and POLL not in request.headers
+        return self.sessions.find(request.cookies.get(self._cookie), is_use=is_use)
+
     async def page(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def session(self, request: Request) -> Response:
         """Who I am; without accounts a session begins here."""
-        session = self.sessions.find(request.cookies.get(self._cookie))
+        session = self._find_session(request)
         if session is None:
             if self.sessions.has_accounts:
                 return _error(401, "You are not logged in.", "")

@@ -3,15 +3,22 @@
 import asyncio
 import json
 import time
+from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tidegate.accounts.password_edit import set_password
 from tidegate.client import Client
 from tidegate.console.app import ConsoleApp
+from tidegate.console.sessions import Session
 from tidegate.console.settings import PORT, ConsoleSettings
 from tidegate.console.shared import FRESH
 from tidegate.console.watch import NodeWatch
+
+POLL = {"X-Tidegate-Poll": "1"}
 
 
 class Server:
@@ -22,6 +29,12 @@ class Server:
         self.app.is_stopping.set()  # a stream says what it has to, and ends
         self._routes = self.app.build()
         self.cookie = ""
+
+    def log_in(self) -> Session:
+        session = asyncio.run(self.app.sessions.log_in("ada", "secret", "127.0.0.1"))
+        assert session is not None
+        self.cookie = f"tidegate-{PORT}={session.key}"
+        return session
 
     def ask(self, path: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
         path, _, query = path.partition("?")
@@ -49,6 +62,33 @@ class Server:
                 self.cookie = SimpleCookie(value.decode()).output([], "", ";").strip()
         text = b"".join(each["body"] for each in bodies)
         return json.loads(text) if text else {}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    set_password(tmp_path / "accounts.txt", "ada", b"secret")
+    made = Server(ConsoleSettings(password_file=tmp_path / "accounts.txt"))
+    yield made
+    made.app.sessions.close()
+
+
+@pytest.mark.parametrize(
+    "path, headers",
+    [
+        ("/api/live?channels=overview", {}),  # a browser opens a lost stream anew by itself
+        ("/api/session", POLL),
+        ("/api/history", POLL),
+    ],
+)
+def test_what_a_page_asks_for_by_itself_is_no_use_of_its_session(
+    server: Server, path: str, headers: dict[str, str]
+) -> None:
+    session = server.log_in()
+    session.used = used = time.monotonic() - 3_600.0
+    server.ask(path, headers)
+    assert session.used == used
+    server.ask("/api/session")
+    assert session.used > used
 
 
 def test_reports_are_looked_for_once_for_all_pages(tmp_path: Path) -> None:

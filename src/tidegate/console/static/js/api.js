@@ -32,7 +32,8 @@ export async function get(path, query = {}, headers = {}) {
   return read(await fetch(text ? `${path}?${text}` : path, { credentials: "same-origin", headers }));
 }
 
-// What a page asks for by itself, again and again: nobody need sit before it, so it keeps no session alive.
+// What a page asks for by itself, after some time or a lost connection: nobody need sit before it, so it keeps no session
+// alive.
 export function poll(path, query = {}) {
   return get(path, query, { "X-Tidegate-Poll": "1" });
 }
@@ -48,8 +49,8 @@ async function post(path, content) {
   );
 }
 
-export async function session() {
-  const found = await get("/api/session");
+export async function session(ask = get) {
+  const found = await ask("/api/session");
   token = found.token;
   return found;
 }

@@ -1,8 +1,8 @@
 // The frame: pages by the address behind #, the menu, what is known of the node, theme, login.
 
-import { logIn, logOut, session, whenLoggedOut } from "./api.js";
+import { logIn, logOut, poll, session, whenLoggedOut } from "./api.js";
 import { closeDialogs } from "./dialog.js";
-import { fill, h } from "./dom.js";
+import { fill, h, throttle } from "./dom.js";
 import { icon } from "./icons.js";
 import { Live } from "./live.js";
 import cluster from "./pages/cluster.js";
@@ -93,13 +93,18 @@ function reviveLater() {
 // Too many pages are open, or the console was started anew and knows our session no more: another, or the password.
 async function revive() {
   try {
-    const found = await session();
+    const found = await session(poll);
     if (found.token === context.session.token) follow();
     else begin(found);
   } catch (error) {
     if (error.status !== 401) reviveLater();
   }
 }
+
+// Whoever does something keeps the session, though most of it needs no answer of the server. Without accounts none ends.
+const used = throttle(60, () => {
+  if (context.session?.has_accounts && !byId("shell").hidden) session().catch(() => {}); // the banner says what is wrong
+});
 
 function seen() {
   if (document.hidden) {
@@ -245,6 +250,8 @@ async function start() {
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page?.redraw?.());
   document.addEventListener("visibilitychange", seen);
+  for (const kind of ["pointerdown", "keydown", "wheel"]) document.addEventListener(kind, used, { capture: true, passive: true });
+  window.addEventListener("hashchange", used); // also by the browser's own buttons
   whenLoggedOut(showLogin);
   try {
     begin(await session());

@@ -1,6 +1,6 @@
 // Shared subscriptions: who does how much of the work, how fast, and why the last message went where it went.
 
-import { get } from "../api.js";
+import { poll } from "../api.js";
 import { Chart } from "../chart.js";
 import { amount, count, fill, h, milliseconds, percent } from "../dom.js";
 import { Shares } from "../shares.js";
@@ -63,7 +63,7 @@ class GroupView {
 
   async load() {
     try {
-      const found = await get("/api/group", { group: this.group.group, filter: this.group.filter });
+      const found = await poll("/api/group", { group: this.group.group, filter: this.group.filter });
       this.shares.load(found.at, Object.entries(found.members));
     } catch {
       return; // the chart begins with what comes now

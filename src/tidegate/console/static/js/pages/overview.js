@@ -1,6 +1,6 @@
 // What is happening, and why: the numbers of now, a quarter of an hour behind them, and words for what stands out.
 
-import { get } from "../api.js";
+import { poll } from "../api.js";
 import { Chart } from "../chart.js";
 import { amount, bytes, count, duration, fill, h, milliseconds, panel, percent } from "../dom.js";
 import { pace, verdict } from "../publisher.js";
@@ -103,7 +103,7 @@ function open(main) {
   async function load() {
     isLoaded = false;
     try {
-      columns = await get("/api/history");
+      columns = await poll("/api/history");
     } catch {
       columns = {}; // the charts begin now; the banner says what is wrong
     }

@@ -1,6 +1,6 @@
 // Policy snapshots: which one is in force, where it came from, what changed, and a way forward and back.
 
-import { get, poll } from "../api.js";
+import { poll } from "../api.js";
 import { perform } from "../dialog.js";
 import { count, fill, h, missing, moment, panel, repeat } from "../dom.js";
 
@@ -14,9 +14,9 @@ function open(main, context) {
   let inForce = "";
   let shown = "";
 
-  async function load(ask = get) {
+  async function load() {
     try {
-      show(await ask("/api/policy"));
+      show(await poll("/api/policy"));
     } catch (error) {
       show({ missing: error.message, hint: error.hint });
     }
@@ -36,10 +36,10 @@ function open(main, context) {
       current ? h("span", { class: "soft" }, `learnt from ${moment(current.input_from)} to ${moment(current.input_to)}, written ${moment(current.created)}`) : null,
       inForce === found.current && inForce ? h("span", { class: "badge good" }, "the node follows it") : h("span", { class: "badge warn" }, inForce ? `the node still has ${inForce}` : "the node follows none"),
       context.isOperator && found.history.length
-        ? h("button", { type: "button", onclick: () => perform({ title: "Roll back the policy?", text: `What was current before, ${found.history.at(-1)}, becomes current again.`, confirm: "Roll back", danger: true }, "policy-rollback", {}).then(() => load()) }, "Roll back")
+        ? h("button", { type: "button", onclick: () => perform({ title: "Roll back the policy?", text: `What was current before, ${found.history.at(-1)}, becomes current again.`, confirm: "Roll back", danger: true }, "policy-rollback", {}).then(load) }, "Roll back")
         : null,
     ]);
-    fill(versions, [found.versions, found.current], () => versionTable(found, context, () => load()));
+    fill(versions, [found.versions, found.current], () => versionTable(found, context, load));
     compare(found);
   }
 
@@ -54,17 +54,18 @@ function open(main, context) {
     else if (before === found.current) say("What was current before is current again; nothing changed.");
     else {
       try {
-        const diff = await get("/api/policy/diff", { old: before, new: found.current });
+        const diff = await poll("/api/policy/diff", { old: before, new: found.current });
         if (key === shown) fill(changes, diff, () => differences(diff));
       } catch (error) {
-        if (key === shown) fill(changes, [error.message, error.hint], () => missing({ missing: error.message, hint: error.hint }));
+        if (key !== shown) return; // something else is shown by now
+        fill(changes, [error.message, error.hint], () => missing({ missing: error.message, hint: error.hint }));
         shown = ""; // another try with the next look
       }
     }
   }
 
-  const stop = repeat(2, () => load(poll));
-  return { update: (_, found) => found.in_force !== inForce && load(poll), close: stop };
+  const stop = repeat(2, load);
+  return { update: (_, found) => found.in_force !== inForce && load(), close: stop };
 }
 
 function versionTable(found, context, reload) {
