@@ -21,14 +21,12 @@ class Latency:
         self._known: deque[float] = deque(maxlen=KEPT)
         self._number = 0
         self._sent: float | None = None  # when the probe that is out was sent
-        self.lost = 0
 
     def next_probe(self, now: float) -> bytes | None:
         """What to publish now; None while another one is out."""
         if self._sent is not None:
             if now - self._sent < LOST:
                 return None
-            self.lost += 1
             self._known.append((now - self._sent) * 1e3)
         self._number += 1
         self._sent = now

@@ -119,6 +119,7 @@ class NodeWatch:
                     task.result()
         finally:
             self.client = None
+            self.latency.forget_probe()
             for task in tasks:
                 task.cancel()
             if tasks:
@@ -135,7 +136,6 @@ class NodeWatch:
         self.pulse_at = 0.0
         self.began_at = time.monotonic()
         self._subscribed = {}
-        self.latency.forget_probe()
         self.policy_version = ""
 
     async def _subscribe(self, client: Client, *filters: str) -> None:

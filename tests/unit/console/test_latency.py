@@ -32,7 +32,8 @@ def test_a_lost_probe_counts_and_its_late_answer_is_none_to_the_next() -> None:
     latency = Latency()
     first = latency.next_probe(0.0)
     second = latency.next_probe(LOST)
-    assert (latency.lost, latency.current(LOST)) == (1, LOST * 1e3)
+    assert second not in (None, first)
+    assert latency.current(LOST) == LOST * 1e3
     latency.on_probe(first or b"", LOST + 0.001)
     assert latency.next_probe(LOST + 1.0) is None
     latency.on_probe(second or b"", LOST + 1.5)
