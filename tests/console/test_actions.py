@@ -157,6 +157,15 @@ def test_the_focus_stays_with_its_publisher_when_the_order_changes(
         assert page.evaluate("document.activeElement.firstChild.textContent") == "bert"
         page.keyboard.press("Enter")
         expect(page.locator("dialog.sheet h2")).to_have_text("bert")
+        page.keyboard.press("Escape")
+        expect(page.locator("dialog")).to_have_count(0)
+        tell(anna=3.0, carl=9.0, dora=8.0, emil=2.0)  # somebody else is where bert was
+        expect(page.locator(".vrow > :first-child")).to_have_text(["carl", "dora", "anna", "emil"])
+        expect(page.locator(".vbody")).to_be_focused()
+        page.keyboard.press("Enter")
+        page.keyboard.press("ArrowUp")
+        expect(page.locator(".vrow", has_text="anna")).to_be_focused()
+        expect(page.locator("dialog")).to_have_count(0)
 
 
 def test_a_viewer_sees_no_buttons_and_is_refused(

@@ -18,7 +18,7 @@ export class VirtualTable {
     this.active = 0;
     this.asked = 0;
     this.space = h("div", { class: "vspace" });
-    this.scroller = h("div", { class: "vbody", role: "rowgroup" }, this.space);
+    this.scroller = h("div", { class: "vbody", role: "rowgroup", tabindex: "-1" }, this.space);
     this.heads = columns.map((column) =>
       h(
         "div",
@@ -91,16 +91,20 @@ export class VirtualTable {
     this.follow(before);
   }
 
-  // The row somebody is at may be elsewhere now: the focus goes with it, and not to whoever took its place.
+  // The row somebody is at may be elsewhere now: the focus goes with it, and not to whoever took its place. If it is out of
+  // sight or gone, the focus is with the table: Enter opens nobody, and the arrows go on from where it was.
   follow(before) {
     const isHere = this.space.contains(document.activeElement);
-    if (isHere && before !== undefined) {
-      const key = this.keyOf(before);
-      for (const [index, row] of this.rows) if (this.keyOf(row) === key) this.active = index;
-    }
+    const place = isHere && before !== undefined ? this.find(this.keyOf(before)) : this.active;
+    if (place !== null) this.active = place;
     this.draw();
-    const element = this.drawn.get(this.active)?.element;
+    const element = place === null ? this.scroller : this.drawn.get(this.active)?.element;
     if (isHere && element && element !== document.activeElement) element.focus({ preventScroll: true });
+  }
+
+  find(key) {
+    for (const [index, row] of this.rows) if (this.keyOf(row) === key) return index;
+    return null;
   }
 
   draw() {
@@ -160,7 +164,7 @@ export class VirtualTable {
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.total, End: this.total };
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      this.open(this.active);
+      if (event.target !== this.scroller) this.open(this.active);
     } else if (event.key in steps) {
       event.preventDefault();
       this.active = Math.max(0, Math.min(this.total - 1, this.active + steps[event.key]));
