@@ -156,7 +156,9 @@ def run(count: int, seconds: float, rounds: int) -> dict[str, Any]:
 
 
 def render(result: dict[str, Any], page: str) -> str:
-    """The page with this result between its marks."""
+    """The page with this result between its marks; who reads it must be able to measure again."""
+    if not result["command"]:
+        raise ValueError("the result does not say by which command it was measured")
     more = result["more_than_without"]
     rows = [
         f"| {case} | {percent:.2f} % | {f'{more[case]:+.2f}' if case in more else '–'} |"
@@ -189,7 +191,8 @@ def main() -> None:
     if arguments.render:
         PAGE.write_text(render(json.loads(RESULT.read_text()), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         return
-    result = provenance() | run(arguments.publishers, arguments.seconds, arguments.rounds)
+    command = " ".join(["python bench/console_cost.py", *sys.argv[1:]])
+    result = provenance() | {"command": command} | run(arguments.publishers, arguments.seconds, arguments.rounds)
     text = json.dumps(result, indent=1)
     print(text)
     if arguments.out is not None:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from bench import console_cost as bench
 
 
@@ -24,3 +26,11 @@ def test_another_result_is_another_table_and_nothing_else_changes() -> None:
     assert "| no console | 1.00 % | – |\n| overview | 3.50 % | +2.50 |\n" in text
     assert "old" not in text
     assert text.startswith("before\n") and text.endswith("after\n")
+
+
+def test_a_result_without_its_command_is_not_shown() -> None:
+    result = json.loads(bench.RESULT.read_text())
+    assert result["command"].startswith("python bench/console_cost.py")
+    assert f"`{result['command']}`" in bench.PAGE.read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="command"):
+        bench.render(result | {"command": ""}, bench.PAGE.read_text(encoding="utf-8"))
