@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from random import Random
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.resilience.support import wait_until
+from tidegate.broker.flow_settings import Backoff, FlowSettings
 from tidegate.client import Client, ClientError
 from tidegate.flow.timeout import FixedTimeout
 from tidegate.space.errors import SpaceError
@@ -106,6 +110,49 @@ def test_what_cannot_be_served_is_two_lines(arguments: tuple[str, ...], hint: st
     error, second = done.stderr.strip().splitlines()
     assert error.startswith("error: ")
     assert hint in second
+
+
+def test_hangup_reads_the_rights_again_and_keeps_them_if_they_make_no_sense(tmp_path: Path) -> None:
+    rights = tmp_path / "rights.toml"
+    rights.write_text('[spaces.home]\nread = ["*"]\n')
+    arguments = ("-s", "home", "--no-mqtt", "--http-port", "0", "--rights", str(rights), "--log-level", "info")
+
+    def status(base: str) -> int:
+        request = Request(f"{base}/home/data", data=b"<urn:a> <urn:p> 1 .", headers={"Content-Type": "text/turtle"})
+        try:
+            with urlopen(request, timeout=10.0) as answer:
+                return int(answer.status)
+        except HTTPError as error:
+            return error.code
+
+    with serving(*arguments) as (process, line):
+        base = line.split(" on ")[1].split("/<space>")[0]
+        assert status(base) == 403
+        rights.write_text('[spaces.home]\nread = ["*"]\nwrite = ["*"]\n')
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: status(base) == 200, "the new rights")
+        rights.write_text("nonsense")
+        process.send_signal(signal.SIGHUP)
+        assert status(base) == 200
+        assert process.poll() is None
+
+
+def test_a_broker_that_holds_whom_it_can_does_not_hold_the_space_on_its_machine() -> None:
+    with BrokerThread(flow=FlowSettings(backoff=Backoff(always=True, floor_rate=0.0, d_max=5.0))) as broker:
+
+        def excused() -> list[float]:
+            gate = broker.broker.core.gate
+            assert gate is not None
+            return [
+                gate.excused_seconds(conn)
+                for conn in broker.broker.core.connections
+                if conn.session.client_id.startswith("tide-") and gate.excused_seconds(conn)
+            ]
+
+        with serving("-s", "home", "--url", f"mqtt://127.0.0.1:{broker.port}") as (_, line):
+            assert "ready" in line
+            wait_until(lambda: len(broker.call(excused)) == 1, "the space is not to be held")
+            assert broker.call(excused)[0] > 3000.0
 
 
 def test_a_token_and_its_line() -> None:

@@ -90,7 +90,7 @@ def serve_command(
     ] = 64 * 1024 * 1024,
     log_level: Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Run a space broker until SIGTERM or Ctrl-C.
+    """Run a space broker until SIGTERM or Ctrl-C; SIGHUP reads the rights file again.
 
     It is a client of an MQTT 5 broker (--url, by default mqtt://localhost) and can be a SPARQL endpoint besides.
     """
@@ -117,6 +117,7 @@ def serve_command(
             data=data,
             sync=not no_sync,
             rights=module.SpaceRights() if rights is None else _load_rights(rights),
+            rights_file=rights,
             limits=module.SpaceLimits(query_time=query_time, snapshot_bytes=snapshot_bytes),
             query_workers=workers,
             queue=queue,
@@ -312,6 +313,7 @@ def watch_command(
 @app.command("token")
 def token_command() -> None:
     """Make a token for a rights file: the token to stdout, the line for the file to stderr."""
+    _import()
     from tidegate.space.rights import digest_of, new_token
 
     token = new_token()

@@ -68,7 +68,7 @@ def negotiate(accept: str | None, offered: Sequence[str]) -> str:
         raise SpaceError(
             Fault.CONTENT_TYPE,
             f"{accept[:100]!r} is not offered",
-            hint=f"accept one of {', '.join(offered)}",
+            hint=f"accept one of {', '.join(offered)}: CONSTRUCT and DESCRIBE give RDF, SELECT and ASK results",
         )
     return best
 
@@ -118,7 +118,10 @@ def read_triples(data: bytes, content_type: str | None) -> list[Triple]:
         # Blank nodes are those of this document alone.
         found = list(parse(data, format_, without_named_graphs=True, rename_blank_nodes=True))
     except SyntaxError as error:
-        raise malformed(f"not {name}: {first_line(error)}", "check the data") from None
+        hint = "check the data"
+        if "LoadDocumentCallback" in str(error):
+            hint = "a context of another place is not fetched: write it into the document"
+        raise malformed(f"not {name}: {first_line(error)}", hint) from None
     except (ValueError, OSError) as error:
         raise malformed(f"not {name}: {first_line(error)}") from None
     return [each.triple for each in found]

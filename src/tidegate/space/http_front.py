@@ -139,7 +139,7 @@ class HttpFront:
     def _status(self, request: web.Request, error: SpaceError, *, is_about_body: bool) -> int:
         """401 where a token could help and none was sent; a content type is of the body or of the answer."""
         rights = self._service.rights
-        if error.fault is Fault.FORBIDDEN and rights.tokens and "Authorization" not in request.headers:
+        if error.fault is Fault.FORBIDDEN and rights.tokens and _scheme(request) != "bearer":
             return 401
         if error.fault is Fault.CONTENT_TYPE and is_about_body:
             return 415
@@ -154,9 +154,9 @@ class HttpFront:
         return web.json_response(statistics)
 
     def _who(self, request: web.Request) -> str:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        _, _, token = request.headers.get("Authorization", "").partition(" ")
         try:
-            return self._service.rights.who(token.strip() if scheme.lower() == "bearer" else None)
+            return self._service.rights.who(token.strip() if _scheme(request) == "bearer" else None)
         except SpaceError as error:
             raise _UnknownToken(error) from None
 
@@ -307,6 +307,10 @@ def _headers(response: Response) -> dict[str, str]:
     return headers
 
 
+def _scheme(request: web.Request) -> str:
+    return request.headers.get("Authorization", "").partition(" ")[0].lower()
+
+
 def _operation(request: web.Request) -> Operation:
     """What it would have been, as far as its head tells."""
     last = request.path.rpartition("/")[2]
@@ -327,9 +331,11 @@ def _explained(error: SpaceError, operation: Operation, body: bytes) -> SpaceErr
 def _failure(error: SpaceError, headers: dict[str, str], status: int) -> web.Response:
     if error.retry_after > 0.0:
         headers["Retry-After"] = str(max(1, round(error.retry_after)))
+    hint = error.hint
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    fields = {"error": str(error), "fault": error.fault.value, "hint": error.hint}
+        hint = f"send `Authorization: Bearer TOKEN`, or {hint}" if hint else "send `Authorization: Bearer TOKEN`"
+    fields = {"error": str(error), "fault": error.fault.value, "hint": hint}
     return web.Response(
         status=status,
         text=json.dumps(fields) + "\n",

@@ -1,14 +1,20 @@
-"""Tells when a client that reconnects on its own has lost its MQTT broker, and when it is back."""
+"""The space's own place at its MQTT broker: when it is lost and back, and that it is not held for what others ask."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.client import Client
+from tidegate.client import Client, ClientError
+
+log = logging.getLogger("tidegate.space.mqtt")
 
 LOOK: Final = 0.2  # seconds between two looks: it is for people, and costs nothing
+RELEASE: Final = "$tide/control/release"
+EXCUSED: Final = 3600.0  # seconds for which it is asked, twice in that time
 
 
 async def follow_link(client: Client, tell: Callable[[bool], None]) -> None:
@@ -27,3 +33,21 @@ async def follow_link(client: Client, tell: Callable[[bool], None]) -> None:
 
 def _reconnects(client: Client) -> int:
     return int(client.statistics()["reconnects"])
+
+
+async def stay_excused(client: Client, is_back: asyncio.Event) -> None:
+    """For ever: order a Tidegate broker not to hold us. What we send is what others ask for, and its back-off has
+    judged those. It obeys who is on its own machine, or has the right to give orders; to others this is nothing.
+    """
+    order = json.dumps({"client": client.client_id, "seconds": EXCUSED})
+    while True:
+        is_back.clear()
+        try:
+            await client.publish(RELEASE, order, qos=1)
+        except ClientError as error:
+            log.debug("the MQTT broker may hold this space: %s", error)
+        try:
+            async with asyncio.timeout(EXCUSED / 2.0):
+                await is_back.wait()
+        except TimeoutError:
+            pass

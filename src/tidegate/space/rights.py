@@ -73,6 +73,8 @@ class SpaceRights:
         """What is allowed to nobody or for nothing: most likely a name that is spelt wrong."""
         known, names = {EVERYBODY, ANONYMOUS, MQTT, *self.tokens}, set(served)
         found = [f"[spaces.{space}]: no such space is served" for space in self.spaces if space not in names]
+        if not self.is_open:
+            found += [f"space {name!r} has no section: nobody may use it" for name in sorted(names - set(self.spaces))]
         for space, accesses in self.spaces.items():
             for access, allowed in accesses.items():
                 found += [

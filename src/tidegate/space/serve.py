@@ -19,10 +19,10 @@ from tidegate.client import Client
 from tidegate.mqtt.errors import TopicFilterInvalid
 from tidegate.mqtt.topics import validate_topic_filter
 from tidegate.space.errors import Fault, SpaceError, malformed
-from tidegate.space.link import follow_link
+from tidegate.space.link import follow_link, stay_excused
 from tidegate.space.mqtt_front import MqttFront
 from tidegate.space.requests import PREFIX
-from tidegate.space.rights import SpaceRights, is_loopback
+from tidegate.space.rights import SpaceRights, is_loopback, load_rights
 from tidegate.space.service import SpaceService
 from tidegate.space.settings import SpaceLimits
 
@@ -47,6 +47,7 @@ class ServeOptions:
     data: Path | None = None
     sync: bool = True
     rights: SpaceRights = field(default_factory=SpaceRights)
+    rights_file: Path | None = None  # to be read again on SIGHUP
     limits: SpaceLimits = field(default_factory=SpaceLimits)
     query_workers: int = 4
     queue: int = 256
@@ -92,6 +93,7 @@ async def serve(options: ServeOptions, ready: Callable[[str], None] = print) -> 
         query_workers=options.query_workers,
         queue=options.queue,
     )
+    loop.add_signal_handler(signal.SIGHUP, lambda: _read_again(options, service))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(service.close)
         tasks = await stack.enter_async_context(_Background())
@@ -111,7 +113,9 @@ async def serve(options: ServeOptions, ready: Callable[[str], None] = print) -> 
             await mqtt.check_free()
             await mqtt.start()
             tasks.start(mqtt.run())
-            tasks.start(follow_link(client, lambda is_there: _log_link(client, is_there)))
+            is_back = asyncio.Event()
+            tasks.start(follow_link(client, lambda is_there: _on_link(client, is_there, is_back)))
+            tasks.start(stay_excused(client, is_back))
             places.append(f"{client.endpoint} {PREFIX}/<space>")
         tasks.start(_sweep(service))
         kept = "in memory" if options.data is None else f"in {options.data}"
@@ -125,6 +129,22 @@ async def serve(options: ServeOptions, ready: Callable[[str], None] = print) -> 
         _leave()
 
 
+def _read_again(options: ServeOptions, service: SpaceService) -> None:
+    """The rights file; those of before hold if it makes no sense."""
+    if options.rights_file is None:
+        log.info("there is no rights file to be read again")
+        return
+    try:
+        rights = load_rights(options.rights_file)
+    except SpaceError as error:
+        log.error("the rights stay as they were: %s", error)
+        return
+    for each in rights.oddities(options.spaces):
+        log.warning("rights file: %s", each)
+    service.rights = rights
+    log.info("the rights were read again", extra={"file": str(options.rights_file)})
+
+
 def _leave() -> None:
     """All is closed; a query in a thread that cannot be stopped is not waited for."""
     logging.shutdown()
@@ -132,8 +152,9 @@ def _leave() -> None:
     os._exit(0)
 
 
-def _log_link(client: Client, is_there: bool) -> None:
+def _on_link(client: Client, is_there: bool, is_back: asyncio.Event) -> None:
     if is_there:
+        is_back.set()
         log.info("the MQTT broker is back", extra={"endpoint": str(client.endpoint)})
     else:
         log.warning("the MQTT broker is lost; trying again", extra={"endpoint": str(client.endpoint)})

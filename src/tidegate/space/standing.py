@@ -48,6 +48,7 @@ class _Pattern:
 
     mask: Mask
     names: tuple[str | None, str | None, str | None]
+    is_void: bool = False  # no triple matches it
 
     def bind(self, triple: Triple) -> dict[str, Term] | None:
         """The variables as this triple has them; None if one occurs twice with different values."""
@@ -193,7 +194,7 @@ class StandingQuery:
             for slot, is_any in zip(slots, is_open, strict=True)
         ).replace(" ^^ ", "^^")
         if not is_open[0] and subject is not None and subject[0].kind in ("string", "number", "word"):
-            return _Pattern((None, None, None), (None, None, None))  # a literal as subject matches nothing
+            return _Pattern((None, None, None), (None, None, None), is_void=True)  # no subject is a literal
         construct = f"{self._outline.prologue}CONSTRUCT {{ {text} }} WHERE {{}}"
         [triple] = self._store.triples(construct, seconds=1.0, limit=1)
         terms = (triple.subject, triple.predicate, canonical(triple.object))
@@ -206,7 +207,7 @@ class StandingQuery:
         """What to file this query under; everything if nothing is known."""
         if self._outline.is_wild or not self._patterns:
             return [((None, None, None), -1)]
-        return [(pattern.mask, number) for number, pattern in enumerate(self._patterns)]
+        return [(each.mask, number) for number, each in enumerate(self._patterns) if not each.is_void]
 
     def rows(self) -> list[Row]:
         """The whole answer now, each row as often as it occurs."""

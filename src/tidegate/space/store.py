@@ -19,6 +19,7 @@ from pyoxigraph import (
     parse,
 )
 
+from tidegate.space.advice import QUERY, advice
 from tidegate.space.bounds import check_brackets, check_brackets_of, check_operators, check_operators_of
 from tidegate.space.errors import Fault, SpaceError, malformed, unsupported
 from tidegate.space.reach import has_service
@@ -138,7 +139,7 @@ class TripleStore:
         try:
             answer = self._store.query(text, substitutions=substitutions)
         except SyntaxError as error:
-            raise malformed(f"not SPARQL: {first_line(error)}", "check the query") from None
+            raise malformed(f"not SPARQL: {first_line(error)}", advice(text, QUERY)) from None
         except (ValueError, RuntimeError, OSError) as error:
             raise malformed(f"the query cannot be answered: {first_line(error)}") from None
         if seen % 2 or seen != self._changes:
@@ -200,7 +201,7 @@ def first_line(error: BaseException) -> str:
 
 def too_many(limit: int) -> SpaceError:
     return SpaceError(
-        Fault.TOO_LARGE, f"the answer has more than {limit} rows", hint="add a LIMIT, or ask for less"
+        Fault.TOO_LARGE, f"the answer has more than {limit} rows", hint="ask for less"
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from pyoxigraph import RdfFormat, Store, Triple, parse
 
+from tidegate.space.advice import UPDATE, advice, is_query
 from tidegate.space.bounds import check_operators
 from tidegate.space.errors import Fault, SpaceError, malformed, unsupported
 from tidegate.space.store import TripleStore, check_offered, first_line
@@ -83,7 +84,8 @@ class Operation:
                 store.update(f"{self.prologue}DELETE DATA {self.data}")  # only to have it judged
             store.update(f"{self.prologue}INSERT DATA {self.data}")
         except SyntaxError as error:
-            raise malformed(f"not a SPARQL update: {first_line(error)}", "check the data") from None
+            hint = advice(f"{self.prologue}INSERT DATA {self.data}", UPDATE)
+            raise malformed(f"not a SPARQL update: {first_line(error)}", hint) from None
         return [each.triple for each in store]
 
 
@@ -171,6 +173,8 @@ class _Reader:
             self._skip("SILENT")
             if self._skip("DEFAULT", "ALL"):
                 return Operation(is_clear=True)
+        if token.kind == "word" and is_query(token.text):
+            raise unsupported(f"{token.text.upper()} is no update", "that is a query: send it as one")
         if token.kind == "word":
             raise unsupported(f"{token.text.upper()} is not offered", f"a space offers {_OFFERED}")
         self._at -= 1

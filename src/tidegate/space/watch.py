@@ -94,6 +94,8 @@ class Watch:
         await self._stack.aclose()
 
     def __aiter__(self) -> Self:
+        if not self.id:
+            raise RuntimeError("a watch begins with `async with`: async with space.watch(…) as watch")
         return self
 
     async def __anext__(self) -> Change:

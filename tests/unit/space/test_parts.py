@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidegate.client import Client
 from tidegate.flow import timeout_policy
 from tidegate.flow.timeout import Announcement
-from tidegate.space import Fault, SpaceError, SpaceLimits
+from tidegate.space import Fault, SpaceEngine, SpaceError, SpaceLimits
 from tidegate.space.answers import Answers
 from tidegate.space.durable import DurableSpace
 from tidegate.space.formats import RESULTS, negotiate, read_triples
@@ -388,3 +388,44 @@ def test_a_watch_reacts_by_what_checks_cost_and_not_queries() -> None:
     assert watch.of_checks(told) is told
     watch.load = Announcement(watchers=300.0, capacity=1000.0, limit=0.1, queueing=3.0, rate=0.2)
     assert watch.of_checks(told) == Announcement(watchers=100.0, capacity=1000.0, limit=0.1)
+
+
+def test_a_watch_that_was_not_begun_says_how_to() -> None:
+    watch = Space(Client("mqtt://127.0.0.1:1"), "home").watch("ASK {}")
+    with pytest.raises(RuntimeError, match="async with"):
+        aiter(watch)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("INSERT DATA { foo:a foo:b 1 }", "declare the prefix: PREFIX foo: <…>"),
+        ("PREFIX f: <urn:f:> INSERT DATA { f:a <b> 1 }", "<b> is relative: write the whole IRI, or BASE <…> before it"),
+        ("BASE <urn:foo:> PREFIX foo: <urn:foo:> INSERT DATA { foo:a <b> 1 2 }", "check the update"),
+    ],
+)  # fmt: skip
+def test_the_commonest_mistakes_in_an_update_are_named(text: str, hint: str) -> None:
+    with pytest.raises(SpaceError) as caught:
+        SpaceEngine("s").update(text)
+    assert (caught.value.fault, caught.value.hint) == (Fault.MALFORMED, hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SELECT * { ?s foo:b 1 }", "declare the prefix: PREFIX foo: <…>"),
+        ("SELECT * { ?s <b> 1 }", "<b> is relative: write the whole IRI, or BASE <…> before it"),
+        ("SELEC ?x", "it begins with SELEC, which is no word of SPARQL"),
+        ("INSERT DATA { <urn:a> <urn:b> 1 }", "that is an update: send it as one"),
+        ("SELECT * { ?s ?p }", "check the query"),
+    ],
+)
+def test_the_commonest_mistakes_in_a_query_are_named(text: str, hint: str) -> None:
+    with pytest.raises(SpaceError) as caught:
+        SpaceEngine("s").store.ask(text)
+    assert (caught.value.fault, caught.value.hint) == (Fault.MALFORMED, hint)
+
+
+def test_a_space_that_no_section_opens_is_told_of() -> None:
+    rights = SpaceRights(is_open=False, spaces={"home": {Access.READ: frozenset({"*"})}})
+    assert rights.oddities(["home", "shed"]) == ["space 'shed' has no section: nobody may use it"]

@@ -298,3 +298,16 @@ def test_an_update_stands_whatever_a_watch_meets() -> None:
     outcome = engine.insert(numbers("p", 1))
     assert [error.fault for _, error in outcome.failed] == [Fault.INTERNAL]
     assert (engine.version, engine.standing) == (1, {})
+
+
+@pytest.mark.parametrize("text", ['SELECT ?p WHERE { "x" ?p ?o }', "SELECT * { 5 ?p ?x . ?x <urn:is> ?y }"])
+def test_what_has_a_literal_as_subject_matches_nothing(text: str) -> None:
+    engine = SpaceEngine("s")
+    watch = engine.watch(text)
+    outcome = engine.insert(
+        [
+            Triple(NamedNode("urn:q"), NamedNode("urn:is"), Literal("x")),
+            Triple(NamedNode("urn:q"), NamedNode("urn:is"), Literal(5)),
+        ]
+    )
+    assert (outcome.failed, watch.rows(), list(engine.standing)) == ([], [], [watch.id])
