@@ -51,6 +51,7 @@ def publisher_row(core: Core, conn: Connection) -> dict[str, Any]:
         "address": conn.peer,
         "rate": round(verdict.rate, 3),
         "trained_rate": round(verdict.trained_rate, 3),
+        "allowed": round(verdict.allowed, 3),
         "dispersion": round(verdict.dispersion, 3),
         "state": str(State.HELD if is_held else verdict.state),
         "hold": round(verdict.hold, 3),

@@ -123,14 +123,18 @@ def publisher_table(feed: Feed, sort: Sort | None, limit: int) -> Table:
             _cell(row.client),
             _cell(row.user or "-"),
             _cell(row.address or "-"),
-            f"{row.rate:,.1f}",
-            f"{row.trained_rate:,.1f}" if row.trained_rate else "-",
+            _rate(row.rate),
+            _rate(row.trained_rate) if row.trained_rate else "-",
             Text(printable(row.state), style=_STATE_STYLES.get(row.state, "")),
             f"{row.hold:.2f} s" if row.hold else "-",
             str(row.rank) if row.rank else "-",
             _cell(row.class_name or "-"),
         )
     return table
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}" if value < 1000.0 else f"{value:,.0f}"
 
 
 def queue_table(feed: Feed, limit: int) -> Table:

@@ -73,9 +73,8 @@ def notes(feed: Feed, states: dict[str, Any]) -> list[dict[str, str]]:
         names = ", ".join(row.client for row in held[:3])
         more = f" and {len(held) - 3} more" if len(held) > 3 else ""
         first = held[0]
-        times = first.rate / first.trained_rate if first.trained_rate else 0.0
-        habit = f": {first.client} sends {times:,.0f} times its habit" if times >= 2 else ""
-        say("warn", f"Held because they are too fast: {names}{more}{habit}.", "publishers")
+        through = f"; {first.client} is let through at {first.rate:,.3g}/s" if first.rate else ""
+        say("warn", f"Held because they are too fast: {names}{more}{through}.", "publishers")
     elif isinstance(states.get("suspicious"), int) and states["suspicious"]:
         say(
             "good",

@@ -74,6 +74,7 @@ class Publisher:
     held_bytes: int
     pinned: str = ""
     excused: float = 0.0
+    allowed: float = 0.0
 
     @classmethod
     def read(cls, row: dict[str, Any]) -> Self:
@@ -90,6 +91,7 @@ class Publisher:
             held_bytes=int(number(row.get("held_bytes"))),
             pinned=text(row.get("pinned")),
             excused=number(row.get("excused")),
+            allowed=number(row.get("allowed")),
         )
 
 

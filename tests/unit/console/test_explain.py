@@ -85,7 +85,7 @@ def test_what_is_bad_comes_first() -> None:
     assert [note["level"] for note in found] == ["bad", "warn", "warn", "warn", "warn", "good"]
     text = " ".join(note["text"] for note in found)
     for words in (
-        "camera sends 40 times its habit",
+        "camera is let through at 400/s",
         "mid of $share/crew/jobs/+ stalled",
         "5,000 messages wait for archive",
         "wall does not read",

@@ -253,6 +253,34 @@ def test_who_is_gone_no_longer_tells_what_is_usual() -> None:
     assert len(policy.population) == 1
 
 
+def test_the_rate_of_messages_that_are_read_together_is_that_of_messages() -> None:
+    publisher = AdaptiveBackoff(NO_FLOOR).publisher("p")
+    now = 0.0
+    for _ in range(2000):
+        now += 0.01
+        publisher.observe(now, 1000)
+    for silence in (0.0001, 0.009, 0.5):
+        assert publisher.snapshot(now + silence).rate == pytest.approx(100_000.0, rel=0.05)
+    assert publisher.snapshot(now + 3.0).rate < 1.0
+
+
+def test_who_is_held_is_shown_with_what_it_may_send() -> None:
+    policy = AdaptiveBackoff(AdaptiveSettings(floor_rate=50.0))
+    policy.load = Load.HIGH
+    publisher, now = regular(policy)
+    assert publisher.snapshot(now).allowed == 0.0
+    held = 0
+    for _ in range(40):  # it sends what it can as soon as it is read
+        now += max(0.001, publisher.observe(now, 200))
+        verdict = publisher.snapshot(now - 0.001)
+        if verdict.state is State.HELD:
+            held += 1
+            assert 1.0 <= verdict.allowed <= 2.0  # its habit is one a second
+    assert held > 10
+    # The time between two chunks of one that waits because we do not read it is no silence.
+    assert publisher.snapshot(now - 0.001).rate == pytest.approx(50.0, rel=0.5)
+
+
 def test_the_snapshot_of_a_silent_publisher_calms_down() -> None:
     publisher, now = regular(AdaptiveBackoff(NO_FLOOR))
     _, now = flood(publisher, now, rate=100.0, seconds=1.0)

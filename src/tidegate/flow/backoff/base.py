@@ -61,6 +61,7 @@ class Verdict:
     """A publisher as seen from outside, for `$SYS`, metrics and the terminal. Rates in messages per second.
 
     `hold` is the last answer in seconds while the publisher is held, else 0. Rates are 0 until they are known.
+    `allowed` is what it may send now without being held where that is less than its habit, or where it is held; else 0.
     """
 
     state: State
@@ -69,6 +70,7 @@ class Verdict:
     dispersion: float
     hold: float
     rank: int
+    allowed: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -356,6 +356,9 @@ class AdaptivePublisher:
         # Between two messages of one that is paced it is held, too.
         is_held = self._hold > 0.0 and self.is_suspicious and silence <= self._hold + self._trained_gap
         gap = self._gap
+        # What is read together counts as sent at once, and who is held is not read: both are no silence.
+        quiet = max(0.0, silence - DOUBT_SECONDS - (self._hold if is_held else 0.0))
+        pace = self._drain / self._allowance
         if self._training is not None:
             state = State.TRAINING
             gap = 1.0 / self.likely_rate if self.likely_rate > 0.0 else 0.0
@@ -368,9 +371,10 @@ class AdaptivePublisher:
         return Verdict(
             state=state,
             # A publisher that stopped has no rate any more.
-            rate=1.0 / max(gap, silence) if gap > 0.0 else 0.0,
+            rate=1.0 / max(gap, quiet) if gap > 0.0 else 0.0,
             trained_rate=self.trained_rate,
             dispersion=self.dispersion,
             hold=self._hold if is_held else 0.0,
             rank=rank,
+            allowed=pace if is_held or 0.0 < pace < self.trained_rate else 0.0,
         )

@@ -136,5 +136,11 @@ class PaperPublisher:
         else:
             state = State.HELD if self.d_f > 0.0 else State.NORMAL
         return Verdict(
-            state=state, rate=self.fr_new, trained_rate=self.fr_avg, dispersion=0.0, hold=self.d_f, rank=rank
+            state=state,
+            rate=self.fr_new,
+            trained_rate=self.fr_avg,
+            dispersion=0.0,
+            hold=self.d_f,
+            rank=rank,
+            allowed=self._policy.margin * self.fr_avg if self.d_f > 0.0 else 0.0,
         )

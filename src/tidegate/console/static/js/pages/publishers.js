@@ -3,7 +3,7 @@
 import { poll } from "../api.js";
 import { perform, sheet } from "../dialog.js";
 import { amount, bytes, count, fill, h, throttle } from "../dom.js";
-import { pace, verdict } from "../publisher.js";
+import { allowance, pace, verdict } from "../publisher.js";
 import { VirtualTable } from "../vtable.js";
 
 const STATES = ["held", "suspicious", "training", "normal"];
@@ -112,7 +112,7 @@ function open(main, context, [wanted]) {
     // Apart from what changes every second, or whoever uses the keyboard would lose its place.
     const actions = context.isOperator
       ? h("div", { class: "bar" }, h("button", { type: "button", onclick: () => release(detail.row) }, "Release"), h("button", { type: "button", onclick: () => pin(detail.row) }, "Set class"))
-      : h("p", { class: "soft" }, "Actions need the operator role.");
+      : h("p", { class: "soft" }, `Actions need the operator role: ${context.session.how_to_act}.`);
     const dialog = sheet(row.client, [content, actions]);
     detail = { client: row.client, content, row };
     dialog.addEventListener("close", () => {
@@ -131,6 +131,7 @@ function open(main, context, [wanted]) {
         { class: "facts" },
         facts({
           "Rate": `${amount(row.rate)} messages a second${row.state === "held" ? ", as it is let through" : ""}`,
+          "May send": allowance(row),
           "Habit": row.trained_rate ? `${amount(row.trained_rate)} messages a second` : "not known yet",
           "Times its habit": row.trained_rate && row.state !== "held" ? amount(row.rate / row.trained_rate) : "–",
           "Kept back": bytes(row.held_bytes),
