@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidegate.broker")
 
 REFUSAL_INTERVAL = 1.0  # seconds between two lines about refused clients
+LOAD_TOLD = 2.0  # seconds that a state lasts before the log tells of it; OVERLOAD is told at once
 OVERLOAD_ADMISSION = 0.25  # share of `connection_rate` that is admitted in OVERLOAD
 TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while there is too little
 LOST_PER_TURN = 100  # ended connections that are cleaned up before others get their turn
@@ -118,6 +119,8 @@ class Core:
         self.turn_began = 0.0  # 0 between two turns
         self.pins: dict[tuple[str, str], BandName] = {}  # classes by an operator: client identifier and user
         self.meter = LoadMeter(flow_settings.load, self.now())
+        self._load_told = Load.LOW  # in the log
+        self._load_since = self.now()
         self.lanes = Lanes(self)
         self.gate: Gate | None = None
         self.tap: Tap | None = None
@@ -570,10 +573,13 @@ class Core:
                 self.tap.action("load", src=before.name, dst=state.name)
             self._pace_admission()
             self.on_load_changed()
+            self._load_since = now
+        if state is not self._load_told and (state is Load.OVERLOAD or now - self._load_since >= LOAD_TOLD):
             log.info(
                 "load changed",
-                extra={"from": before.name, "to": state.name, "wait_ms": round(self.meter.wait * 1e3, 2)},
+                extra={"from": self._load_told.name, "to": state.name, "wait_ms": round(self.meter.wait * 1e3, 2)},
             )
+            self._load_told = state
 
     def _pace_admission(self) -> None:
         """New clients come more slowly while those that are there have to wait."""

@@ -57,6 +57,10 @@ def command(
         float | None, typer.Option(help="New connections a second, 0 for no limit. Default 1500.")
     ] = None,
     keep_alive: Annotated[int | None, typer.Option(help="hold: keep-alive of the clients, seconds.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Clients are called tb-NAME-…, so that the broker knows them again. Default: by chance."),
+    ] = None,
     username: Annotated[str | None, typer.Option(help="User name of all clients.")] = None,
     password: Annotated[
         str | None, typer.Option(envvar="TIDEGATE_BENCH_PASSWORD", help="Password of all clients.")
@@ -90,6 +94,7 @@ def command(
             rate=rate,
             connect_rate=connect_rate,
             keep_alive=keep_alive,
+            name=name,
             username=username,
             password=password,
         )

@@ -112,6 +112,7 @@ def _watch(cluster: "LocalCluster", *, restarts: bool) -> None:
 @app.command("status")
 def status_command(
     address: Address = "127.0.0.1:1883",
+    head: Annotated[str, typer.Option("--head", metavar="ADDRESS", help="The same as ADDRESS.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 5.0,
     username: Username = None,
@@ -122,6 +123,7 @@ def status_command(
     import asyncio
     import json
 
+    address = head or address
     login = (username, secret(username, password, password_file))
     nodes = asyncio.run(_nodes(address, timeout, login))
     if not nodes:

@@ -56,6 +56,7 @@ def run_command(
     import signal
     from contextlib import ExitStack
 
+    from tidegate.lab import figures
     from tidegate.lab.errors import UnknownExperiment
     from tidegate.lab.events import EventFile
     from tidegate.lab.experiment import Context, Part
@@ -67,6 +68,7 @@ def run_command(
     except UnknownExperiment as error:
         report(error)
         raise typer.Exit(ExitStatus.USAGE) from None
+    figures.check()
     part = None if only is None else Part(only)
     folder = out or (QUICK_RESULTS if quick else RESULTS)
     # A service manager's way to say Ctrl-C: unwind, so that brokers are stopped.

@@ -216,7 +216,10 @@ async def _print_all(client: "Client", sink: Sink, wanted: Wanted, timeout: floa
                 if wanted.is_enough:
                     break
     except TimeoutError:
-        return ExitStatus.OK if wanted.count is None else ExitStatus.FAILURE
+        if wanted.count is None:
+            return ExitStatus.OK
+        typer.echo(f"{wanted.taken} of {wanted.count} messages came in {timeout:g} s", err=True)
+        return ExitStatus.FAILURE
     finally:
         if sys.exc_info()[0] is not BrokenPipeError:
             sink.flush()

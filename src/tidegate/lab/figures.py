@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,17 @@ STYLE: Any = {  # of a type that only matplotlib can spell
 }
 
 
+def check() -> None:
+    """Raises `LabError` if nothing can be drawn: better before the work than after it."""
+    if find_spec("matplotlib") is None:
+        hint = "pip install 'tidegate[lab]', or in a copy of the repository '.[lab]'"
+        raise LabError("matplotlib is not installed", hint)
+
+
 def _canvas() -> Canvas:
-    try:
-        from matplotlib.figure import Figure as NewCanvas
-    except ImportError:
-        raise LabError("matplotlib is not installed", "pip install 'tidegate[lab]'") from None
+    check()
+    from matplotlib.figure import Figure as NewCanvas
+
     return NewCanvas()
 
 

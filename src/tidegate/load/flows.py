@@ -114,8 +114,7 @@ class Flow:
 
 def make_flows(settings: Settings) -> list[Flow]:
     """Return the flows of a mode, not connected yet. Topics have one width, so all packets have one size."""
-    prefix, mode = settings.topic_prefix, settings.mode
-    tag = prefix.rpartition("/")[2][-8:]
+    prefix, mode, tag = settings.topic_prefix, settings.mode, settings.name
     publishers = [
         Publisher(settings, f"{prefix}/{index:04d}", f"tb-{tag}-p{index:04d}")
         for index in range(settings.publishers)

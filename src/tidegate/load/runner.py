@@ -57,5 +57,5 @@ def run(
 
 def _stated(settings: Settings) -> dict[str, Any]:
     """Return the settings a reader needs to repeat the run; never the password."""
-    hidden = {"password", "username", "pid", "topic_prefix", "host", "port"}
+    hidden = {"password", "username", "pid", "name", "host", "port"}
     return {name: value for name, value in asdict(settings).items() if name not in hidden}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -55,7 +56,11 @@ class Settings:
     quiet: float = 3.0  # after sending ends: give up on what is missing after so long without progress
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    topic_prefix: str = field(default_factory=lambda: f"tidebench/{secrets.token_hex(4)}")
+    name: str = field(default_factory=lambda: secrets.token_hex(4))  # part of client identifiers and topics
+
+    @property
+    def topic_prefix(self) -> str:
+        return f"tidebench/{self.name}"
 
 
 _DEFAULTS: dict[Mode, dict[str, Any]] = {
@@ -93,6 +98,10 @@ def _check(settings: Settings) -> Settings:
             raise SettingsError(f"mode {settings.mode}: {text}")
 
     paired = settings.mode in (Mode.PAIRS, Mode.TRICKLE)
+    require(
+        re.fullmatch(r"[A-Za-z0-9_-]{1,32}", settings.name) is not None,
+        "name has 1 to 32 letters, digits, _ and -",
+    )
     require(settings.protocol in (4, 5), "protocol is 4 (MQTT 3.1.1) or 5")
     require(settings.qos in (0, 1, 2), "qos is 0, 1 or 2")
     require(settings.subscribers > 0, "at least one subscriber is needed")

@@ -22,10 +22,9 @@ _HEAD = struct.Struct(">BQH")
 
 def _members(settings: Settings, streams: list[SubscriberStream]) -> list[Client]:
     """Return one client for each stream, with a topic of its own."""
-    tag = settings.topic_prefix.rpartition("/")[2][-8:]
     return [
         Client(
-            f"tb-{tag}-m{index:06d}",
+            f"tb-{settings.name}-m{index:06d}",
             stream,
             topic_filter=f"{settings.topic_prefix}/{index:06d}",
             qos=settings.qos,
