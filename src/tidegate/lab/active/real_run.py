@@ -72,7 +72,7 @@ class Plan:
     cases: tuple[tuple[str, int, str], ...]
     every: float = 4.0
     updates: int = 3
-    seeds: int = 2
+    seeds: int = 3
     pace: float = 6.0
     slow: tuple[float, float] = (6.0, 14.0)
 
