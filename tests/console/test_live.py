@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Console, OpenPage, StartConsole, say, until
 from tests.integration.broker.gate_traffic import publish
@@ -21,6 +21,19 @@ from tidegate.testing.raw import RawClient
 
 MANY = 10_000
 SOON = 2.0  # seconds from the event to the page
+
+
+def expect_past(page: Page, words: str) -> None:
+    """What was calm before is not said to be calm now, and numbers look like what they are."""
+    expect(page.locator(".notes")).to_contain_text(re.compile(rf"{words} \d\d:\d\d:\d\d"))
+    expect(page.locator(".notes .good")).to_have_count(0)
+    expect(page.locator(".tiles.past")).to_have_count(1)
+    # A page that is opened now knows it, too.
+    page.evaluate("location.hash = '#/cluster'")
+    expect(page.locator("#title")).to_have_text("Cluster")
+    page.evaluate("location.hash = '#/overview'")
+    expect(page.locator(".notes")).to_contain_text(words)
+    expect(page.locator(".tiles.past")).to_have_count(1)
 
 
 @pytest.mark.serial
@@ -50,12 +63,15 @@ def test_a_restart_of_the_node_is_survived_and_the_page_goes_on(
         expect(page.locator(".node .name")).to_have_text("first")
     expect(page.locator("#banner")).to_contain_text("The node cannot be reached")
     expect(page.locator("#node .badge")).to_have_text("not connected")
+    expect_past(page, "Not connected since")
     with BrokerThread(name="second", port=port), RawClient(port) as client:
         client.connect("meter")
         client.publish("t", b"1", qos=1)
         expect(page.locator(".node .name")).to_have_text("second")
         expect(page.locator("#banner")).to_be_hidden()
         expect(page.locator("[data-tile=connections] .value")).to_have_text("2")
+        expect(page.locator(".notes")).not_to_contain_text("since")
+        expect(page.locator(".tiles.past")).to_have_count(0)
         page.goto(f"{console.url}/#/publishers")
         expect(page.locator(".vrow", has_text="meter")).to_be_visible()
 
@@ -68,10 +84,12 @@ def test_the_page_says_that_the_console_is_gone_and_goes_on_with_the_next(
     expect(page.locator("#node .badge")).to_have_text(re.compile("load"))
     console.stop()
     expect(page.locator("#banner")).to_contain_text("The console does not answer")
+    expect_past(page, "The console does not answer since")
     again = start_console(tidegate_broker, "--http-port", console.port)
     assert again.port == console.port
     expect(page.locator("#banner")).to_be_hidden()
     expect(page.locator("[data-tile=connections] .value")).to_have_text("1")
+    expect(page.locator(".notes")).to_contain_text("Nothing stands out")
 
 
 def test_a_console_that_hangs_harms_nobody(
@@ -128,6 +146,7 @@ def test_the_clock_of_the_nodes_machine_does_not_matter(
         expect(page.locator("#banner")).to_be_hidden(timeout=1)
         # Nothing more comes: that is told all the same.
         expect(page.locator("#banner")).to_contain_text("The node has said nothing for some seconds")
+        expect_past(page, "The node has said nothing since")
 
 
 def many_publishers(broker: BrokerThread, round_number: int) -> None:

@@ -9,7 +9,9 @@ from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Console, OpenPage, StartConsole, say, until
 from tidegate.broker.settings import Features
+from tidegate.mqtt.properties import Property
 from tidegate.testing import BrokerThread
+from tidegate.testing.raw import RawClient
 
 PAGES = ("overview", "publishers", "groups", "cluster", "rpc", "spaces", "policy", "reports")
 READY = {
@@ -68,6 +70,25 @@ def test_the_overview_tells_what_is_going_on(busy_console: Console, open_page: O
     assert label.startswith("Throughput, now: in ")
 
 
+def test_a_long_name_does_not_push_the_columns_after_it_out_of_sight(
+    tidegate_broker: BrokerThread, start_console: StartConsole, open_page: OpenPage
+) -> None:
+    name = "abcdefgh" * 4
+    with RawClient(tidegate_broker.port) as away, RawClient(tidegate_broker.port) as meter:
+        away.connect(name[::-1], properties={Property.SESSION_EXPIRY_INTERVAL: 3_600})
+        away.subscribe("t", qos=1)
+        away.disconnect()
+        meter.connect(name)
+        meter.publish("t", b"1", qos=1)
+        page = open_page(start_console(tidegate_broker))
+        for label, client in (("Publishers that matter most", name), ("Longest queues", name[::-1])):
+            region = page.get_by_role("region", name=label)
+            cell = region.locator("td.id", has_text=client)
+            expect(cell).to_have_attribute("title", re.compile(f"^{client}"))
+            assert region.evaluate("(each) => each.scrollWidth <= each.clientWidth"), label
+            assert cell.evaluate("(each) => each.scrollWidth > each.clientWidth"), "it ends in dots"
+
+
 def test_publishers_are_searched_sorted_and_filtered(busy_console: Console, open_page: OpenPage) -> None:
     page = open_page(busy_console, "publishers")
     names = page.locator(".vrow > :first-child")
@@ -112,6 +133,7 @@ def test_a_group_shows_members_and_why_the_last_choice_fell(
     "name, words",
     [
         ("cluster", "This node is no part of a cluster"),
+        ("rpc", "No calls are heard in the namespace main"),
         ("spaces", "Nobody serves a space called default"),
     ],
 )

@@ -58,12 +58,22 @@ class Channels:
             "problem": problem,
             "is_stale": is_stale,
             "is_silent": is_stale and not watch.pulse_at,
+            "since": self._since(is_stale=is_stale),
             "address": watch.address,
             "name": feed.values.get(topics.NODE, ""),
             "version": feed.values.get(topics.VERSION, ""),
             "state": feed.load.get("state", "") if watch.is_connected else "",
             "is_cluster": bool(watch.cluster.nodes),
         }
+
+    def _since(self, *, is_stale: bool) -> float | None:
+        """From when on what pages show of the node is the past; None: it is the present. Seconds of the wall clock."""
+        watch = self._watch
+        if not watch.is_connected:
+            return round(watch.lost_at or time.time(), 3)
+        if is_stale and watch.pulse_at:
+            return round(watch.pulse_wall, 3)
+        return None
 
     def overview(self) -> dict[str, Any]:
         watch = self._watch

@@ -50,6 +50,10 @@ class NodeWatch:
         self.pulse: dict[str, Any] = {}
         self.pulse_at = 0.0  # when it came, by our clock; 0: none in this life
         self.began_at = 0.0  # when this life began
+        # The same for people, by the wall clock: when the latest pulse came, and since when there is no connection; 0:
+        # there is one.
+        self.pulse_wall = 0.0
+        self.lost_at = time.time()
         self.history = NodeHistory()
         self.groups = GroupsHistory()
         self.table = PublisherTable()
@@ -118,6 +122,8 @@ class NodeWatch:
                 for task in done:
                     task.result()
         finally:
+            if self.client is not None:  # another attempt that fails does not make it later
+                self.lost_at = time.time()
             self.client = None
             self.latency.forget_probe()
             for task in tasks:
@@ -135,6 +141,7 @@ class NodeWatch:
         self.refused = []
         self.pulse_at = 0.0
         self.began_at = time.monotonic()
+        self.lost_at = 0.0
         self._subscribed = {}
         self.policy_version = ""
 
@@ -221,7 +228,7 @@ class NodeWatch:
         if topic == ALL_PUBLISHERS:
             self.table.take_page(document)
             return
-        self.pulse, self.pulse_at = document, time.monotonic()
+        self.pulse, self.pulse_at, self.pulse_wall = document, time.monotonic(), time.time()
         if isinstance(document.get("policy"), str) and document["policy"]:
             self.policy_version = document["policy"]
         load = document.get("load")

@@ -18,10 +18,11 @@ const PAGES = { overview, publishers, groups, cluster, rpc, spaces, policy, repo
 const LOADS = { LOW: ["good", "load low"], HIGH: ["warn", "load high"], OVERLOAD: ["bad", "overload"] };
 const byId = (id) => document.getElementById(id);
 
-const context = { session: null, isOperator: false };
+const context = { session: null, isOperator: false, past: null };
 let live = null;
 let page = null;
 let isStreamOpen = true;
+let closedAt = 0; // when the stream was lost
 let node = {};
 let channels = [];
 let patience = 1; // seconds until a stream that was refused is asked for again
@@ -69,6 +70,7 @@ function follow() {
     onState: (isOpen, isRefused) => {
       if (isOpen) patience = 1;
       if (isOpen && !isStreamOpen) page.onReconnect?.();
+      if (!isOpen && isStreamOpen) closedAt = Date.now() / 1000;
       isStreamOpen = isOpen;
       drawNode();
       if (isRefused) reviveLater();
@@ -116,7 +118,19 @@ function seen() {
   }
 }
 
+// Why what is shown is the past, and since when; null while it is the present.
+function findPast() {
+  if (!isStreamOpen) return { words: "The console does not answer", since: closedAt };
+  if (node.is_connected === false) return { words: "Not connected", since: node.since };
+  return node.since ? { words: "The node has said nothing", since: node.since } : null;
+}
+
 function drawNode() {
+  const past = findPast();
+  if (JSON.stringify(past) !== JSON.stringify(context.past)) {
+    context.past = past;
+    page?.onPast?.(past);
+  }
   const [level, words] = LOADS[node.state] ?? ["", ""];
   fill(byId("node"), [node, isStreamOpen], () => [
     node.name ? h("span", { class: "name" }, node.name) : null,

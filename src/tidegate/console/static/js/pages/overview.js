@@ -2,7 +2,7 @@
 
 import { poll } from "../api.js";
 import { Chart } from "../chart.js";
-import { amount, bytes, count, duration, fill, h, milliseconds, panel, percent } from "../dom.js";
+import { amount, bytes, clock, count, duration, fill, h, milliseconds, panel, percent } from "../dom.js";
 import { pace, verdict } from "../publisher.js";
 
 const KEPT = 900;
@@ -18,7 +18,7 @@ const TILES = [
   ["held", "Held publishers", ""],
 ];
 
-function open(main) {
+function open(main, context) {
   const tiles = Object.fromEntries(
     TILES.map(([name, label, unit]) => {
       const value = h("span", {}, "–");
@@ -83,6 +83,7 @@ function open(main) {
       format: amount,
     }),
   ];
+  const numbers = h("div", { class: "tiles" }, Object.values(tiles).map((tile) => tile.element));
   const notes = h("ul", { class: "notes" });
   const top = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Publishers that matter most" });
   const queues = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Longest queues" });
@@ -90,7 +91,7 @@ function open(main) {
   const publishers = panel("Publishers", top);
   publishers.querySelector("header").append(publishersLink);
   main.append(
-    h("div", { class: "tiles" }, Object.values(tiles).map((tile) => tile.element)),
+    numbers,
     panel("What is going on", notes),
     h("div", { class: "grid two" }, charts.slice(0, 2).map((chart) => chart.element)),
     h("div", { class: "grid two" }, publishers, panel("Queues", queues)),
@@ -99,6 +100,8 @@ function open(main) {
 
   let columns = { at: [] };
   let isLoaded = false;
+  let said = { words: [], isKnown: false };
+  let past = context.past;
 
   async function load() {
     isLoaded = false;
@@ -143,20 +146,32 @@ function open(main) {
     set("dropped", count(pulse.dropped), pulse.shed ? `${amount(pulse.shed)} of held publishers` : `${amount(point.dropped)}/s now`);
     set("held", count(load.held), `up for ${duration(pulse.uptime)}`);
     take(point);
-    fill(notes, [words, pulse.uptime === undefined], () =>
-      words.length
-        ? words.map((note) => h("li", {}, h("span", { class: `badge ${note.level}` }, { bad: "act", warn: "look", good: "handled" }[note.level]), h("a", { href: `#/${note.page}` }, note.text)))
-        : pulse.uptime === undefined
-          ? [h("li", { class: "soft" }, "Nothing is known of the node yet.")]
-          : [h("li", {}, h("span", { class: "badge good" }, "calm"), "Nothing stands out. Every publisher keeps to its habit, and nobody waits.")],
-    );
+    said = { words, isKnown: pulse.uptime !== undefined };
+    drawNotes();
     fill(top, best, () => publisherTable(best));
     publishersLink.textContent = publishers_total ? `All ${count(publishers_total)}` : "All publishers";
     fill(queues, [rows, queues_total], () => queueTable(rows, queues_total));
   }
 
+  // Whatever was said before is no word about now when the node, or the console, cannot be heard.
+  function drawNotes() {
+    numbers.classList.toggle("past", past !== null);
+    fill(notes, [said, past], () => {
+      if (past) return [h("li", {}, h("span", { class: "badge bad" }, "unknown"), `${past.words} since ${clock(past.since)}. The numbers are those of before.`)];
+      if (said.words.length) return said.words.map((note) => h("li", {}, h("span", { class: `badge ${note.level}` }, { bad: "act", warn: "look", good: "handled" }[note.level]), h("a", { href: `#/${note.page}` }, note.text)));
+      if (!said.isKnown) return [h("li", { class: "soft" }, "Nothing is known of the node yet.")];
+      return [h("li", {}, h("span", { class: "badge good" }, "calm"), "Nothing stands out. Every publisher keeps to its habit, and nobody waits.")];
+    });
+  }
+
+  function onPast(found) {
+    past = found;
+    drawNotes();
+  }
+
   load();
-  return { update, onReconnect: load, redraw: draw, close: () => charts.forEach((chart) => chart.close()) };
+  drawNotes();
+  return { update, onPast, onReconnect: load, redraw: draw, close: () => charts.forEach((chart) => chart.close()) };
 }
 
 function publisherTable(rows) {
@@ -183,7 +198,7 @@ function queueTable(rows, total) {
           h(
             "tr",
             {},
-            h("td", { class: "id mono", title: row.client }, row.client, row.is_connected ? "" : h("span", { class: "soft" }, " (away)")),
+            h("td", { class: "id mono", title: row.is_connected ? row.client : `${row.client} (away)` }, row.client, row.is_connected ? "" : h("span", { class: "soft" }, " (away)")),
             h("td", { class: "right num" }, count(row.messages)),
             h("td", { class: "right num nowrap" }, bytes(row.size_bytes)),
             h("td", { class: "right num" }, count(row.inflight)),
