@@ -173,7 +173,9 @@ def test_a_viewer_sees_no_buttons_and_is_refused(
 ) -> None:
     page = open_page(start_console(busy_node, "--read-only"), "publishers")
     open_publisher(page, "meter-1")
-    expect(page.locator("dialog.sheet")).to_contain_text("Actions need the operator role")
+    expect(page.locator("dialog.sheet")).to_contain_text(
+        "Actions need the operator role: start the console without --read-only."
+    )
     expect(page.get_by_role("button", name="Set class")).to_have_count(0)
     status, answer = page.evaluate(
         """async () => {

@@ -13,7 +13,7 @@ from tidegate.client import Client, PublishRefused
 from tidegate.client.errors import ClientError
 from tidegate.console import policies
 from tidegate.console.errors import ActionRefused, RoomMissing
-from tidegate.console.rooms import find_room
+from tidegate.console.rooms import find_room, how_to_install
 from tidegate.console.settings import ConsoleSettings
 from tidegate.console.watch import NodeWatch
 from tidegate.errors import TidegateError
@@ -157,7 +157,7 @@ async def _publish(console: Console, topic: str, payload: str) -> None:
 def _dispatcher(console: Console) -> Any:
     room = find_room("rpc")
     if room is None:
-        raise RoomMissing("The RPC room is not installed.", "pip install 'tidegate[rpc]'")
+        raise RoomMissing("Support for calls is not installed.", how_to_install("rpc"))
     client = console.client
     options = find_room("rpc.options")
     return room.Dispatcher(

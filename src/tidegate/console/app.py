@@ -166,12 +166,19 @@ class ConsoleApp:
                 "token": session.token,
                 "has_accounts": self.sessions.has_accounts,
                 "spaces": self.settings.spaces,
+                "how_to_act": self._how_to_act(),
             }
         )
         response.set_cookie(
             self._cookie, session.key, path="/", secure=self.settings.is_tls, httponly=True, samesite="strict"
         )
         return response
+
+    def _how_to_act(self) -> str:
+        """What makes somebody who may only look an operator."""
+        if self.settings.read_only:
+            return "start the console without --read-only"
+        return "start the console with --operator NAME, or put `topic write $tide/control/#` into the rights file"
 
     # -- what pages show ------------------------------------------------------------------------------------
 
@@ -299,11 +306,7 @@ class ConsoleApp:
 
     async def action(self, request: Request, session: Session) -> Response:
         if session.role is not Role.OPERATOR:
-            return _error(
-                403,
-                f"{session.user} may look, and not act.",
-                "start the console with --operator NAME, or give the right to write $tide/control/#",
-            )
+            return _error(403, f"{session.user} may look, and not act.", self._how_to_act())
         done = await act(self.console, session.user, request.path_params["name"], await _body(request))
         return JSONResponse({"done": done})
 

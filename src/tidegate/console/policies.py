@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate.console.errors import ActionRefused, RoomMissing
-from tidegate.console.rooms import find_room
+from tidegate.console.rooms import find_room, how_to_install
 from tidegate.errors import TidegateError
 
 ROWS: Final = 100  # of each kind of difference
@@ -21,7 +21,7 @@ VALUES: Final = (("baselines", "rate"), ("members", "service"))
 def _store(folder: Path | None) -> Any:
     room = find_room("policy")
     if room is None or find_room("policy.snapshot") is None:
-        raise RoomMissing("What reads policy snapshots is not installed.", "pip install 'tidegate[lake]'")
+        raise RoomMissing("Support for policy snapshots is not installed.", how_to_install("lake"))
     if folder is None:
         raise RoomMissing(
             "No folder of policy snapshots was named.",

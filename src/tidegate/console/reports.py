@@ -6,18 +6,24 @@ Markdown is rendered without any HTML of its own; a report in HTML is shown in a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from tidegate.console.errors import RoomMissing
+from tidegate.console.rooms import find_room, how_to_install
 
 DEPTH: Final = 4
 MAX_REPORTS: Final = 200
 MAX_BYTES: Final = 20_000_000
 PICTURES: Final = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 SKIPPED: Final = {"node_modules", "__pycache__"}
+MEASURED: Final = re.compile(r"^Measured (\d{4}-\d\d-\d\d\S*) ", re.MULTILINE)
+NUMBER: Final = re.compile(r"(\d{1,4})\. ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,8 @@ class Report:
     path: Path
     root: Path
     modified: float
+    title: str
+    measured: tuple[str, str] | None = None  # by its own words, the first and the last time
 
     @property
     def name(self) -> str:
@@ -38,17 +46,10 @@ class Report:
         return "pipeline" if self.path.suffix == ".html" else "lab"
 
     @property
-    def title(self) -> str:
-        if self.kind == "pipeline":
-            return f"Pipeline: {self.path.parent.relative_to(self.root)}"
-        try:
-            with self.path.open(encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    if line.startswith("# "):
-                        return line[2:].strip()
-        except OSError:
-            pass
-        return str(self.path.parent.relative_to(self.root))
+    def order(self) -> tuple[bool, int, float]:
+        """What was made of one's own data first, the newest at the top; then the papers by their numbers."""
+        number = NUMBER.match(self.title)
+        return number is not None, int(number[1]) if number else 0, -self.modified
 
     def as_object(self) -> dict[str, Any]:
         return {
@@ -57,11 +58,12 @@ class Report:
             "title": self.title,
             "place": str(self.path.relative_to(self.root)),
             "modified": self.modified,
+            "measured": self.measured,
         }
 
 
 def find(folders: tuple[Path, ...]) -> list[Report]:
-    """All reports, the newest first."""
+    """All reports, in the order of the page."""
     if not folders:
         raise RoomMissing(
             "No folder of reports was named.",
@@ -70,7 +72,7 @@ def find(folders: tuple[Path, ...]) -> list[Report]:
     found: list[Report] = []
     for root in folders:
         _search(root, root, DEPTH, found)
-    return sorted(found, key=lambda report: report.modified, reverse=True)
+    return sorted(found, key=lambda report: report.order)
 
 
 def _search(root: Path, folder: Path, depth: int, found: list[Report]) -> None:
@@ -91,9 +93,32 @@ def _search(root: Path, folder: Path, depth: int, found: list[Report]) -> None:
             entry.name == "README.md" and any(name.endswith(".json") for name in names)
         ):
             try:
-                found.append(Report(entry, root, entry.stat().st_mtime))
+                found.append(_read(entry, root, entry.stat().st_mtime))
             except OSError:
                 continue  # it was there a moment ago
+
+
+@lru_cache(MAX_REPORTS)
+def _read(path: Path, root: Path, modified: float) -> Report:
+    """Read once for each time it was written: the page looks every two seconds. Raises OSError."""
+    place = str(path.parent.relative_to(root))
+    if path.suffix == ".html":
+        return Report(path, root, modified, f"Pipeline: {place}")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        text = file.read(MAX_BYTES)
+    head = re.search(r"^# (.+)", text, re.MULTILINE)
+    times = sorted(time for time in MEASURED.findall(text) if _is_time(time))
+    return Report(
+        path, root, modified, head[1].strip() if head else place, (times[0], times[-1]) if times else None
+    )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def get(folders: tuple[Path, ...], name: str) -> Report | None:
@@ -145,11 +170,9 @@ def read_picture(report: Report, file: str) -> tuple[bytes, str] | None:
 
 def describe_lake(place: str) -> list[dict[str, Any]]:
     """One row a table of the lake."""
-    from tidegate.console.rooms import find_room
-
     catalog, target = find_room("lake.catalog"), find_room("lake.target")
     if catalog is None or target is None:
-        raise RoomMissing("The lake room is not installed.", "pip install 'tidegate[lake]'")
+        raise RoomMissing("Support for the lake is not installed.", how_to_install("lake"))
     if not place:
         raise RoomMissing(
             "No lake was named.",

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from datetime import datetime
 from typing import Any, Final
 
-from tidegate.console.rooms import find_room
+from tidegate.console.rooms import find_room, how_to_install
 from tidegate.console.values import number
 
 MAX_CALLS: Final = 5_000  # ended calls that percentiles are of
@@ -47,6 +47,13 @@ class RpcView:
     @property
     def is_available(self) -> bool:
         return find_room("rpc.recording") is not None
+
+    def _missing(self) -> dict[str, str]:
+        """Why nothing may be heard."""
+        if self.is_available:
+            text = f"No calls are heard in the namespace {self.namespace}."
+            return {"missing": text, "hint": "tidegate rpc --telemetry router"}
+        return {"missing": "Support for calls is not installed.", "hint": how_to_install("rpc")}
 
     def clear(self) -> None:
         self.dead = {}
@@ -108,7 +115,7 @@ class RpcView:
             values = sorted(times[name] for _, times, _ in self._calls if name in times)
             hops.append({"name": name, "words": words, "count": len(values)} | _percentiles(values))
         return {
-            "is_available": self.is_available,
+            "missing": self._missing(),
             "namespace": self.namespace,
             "heard": self.heard,
             "calls": len(self._calls),

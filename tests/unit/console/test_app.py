@@ -91,6 +91,16 @@ def test_what_a_page_asks_for_by_itself_is_no_use_of_its_session(
     assert session.used > used
 
 
+def test_who_may_only_look_is_told_what_makes_an_operator(server: Server) -> None:
+    server.log_in()
+    how = server.ask("/api/session")["how_to_act"]
+    assert "--operator NAME" in how
+    assert "topic write $tide/control/#" in how
+    locked = Server(ConsoleSettings(read_only=True))
+    assert locked.ask("/api/session")["how_to_act"] == "start the console without --read-only"
+    locked.app.sessions.close()
+
+
 def test_reports_are_looked_for_once_for_all_pages(tmp_path: Path) -> None:
     server = Server(ConsoleSettings(reports=(tmp_path,)))
     server.ask("/api/session")

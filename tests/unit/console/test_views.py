@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tidegate.console import policies, reports
 from tidegate.console.cluster import EVENTS, ClusterView
 from tidegate.console.errors import ConsoleError, RoomMissing
 from tidegate.console.feed import TOPICS
-from tidegate.console.rooms import find_room
+from tidegate.console.rooms import find_room, how_to_install
 from tidegate.console.rpc import LONGEST, RpcView
 from tidegate.console.settings import ConsoleSettings, is_loopback
 from tidegate.console.spaces import read_load
@@ -248,10 +249,28 @@ def test_reports_are_found_and_rendered_without_any_html_of_their_own(tmp_path: 
     assert "style=" not in html
 
 
+def test_the_papers_are_listed_by_number_with_the_time_that_they_were_measured(tmp_path: Path) -> None:
+    folders = make_reports(tmp_path)
+    for number, name in ((10, "late"), (2, "cluster"), (1, "early")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "e.json").write_text("{}")
+        times = (f"2026-11-{16 + each}T02:26:31+00:00" for each in (2, 0, 1))
+        measured = "\n\n".join(f"Measured {time} in 3 s at commit abc." for time in times)
+        (folder / "README.md").write_text(f"# {number}. {name}\n\n{measured}\n\nMeasured 2026-13-99 in no time\n")
+    found = [report.as_object() for report in reports.find(folders)]
+    assert {each["title"] for each in found[:2]} == {"Back-off", "Pipeline: lake/report"}
+    assert [each["title"] for each in found[2:]] == ["1. early", "2. cluster", "10. late"]
+    assert {each["measured"] for each in found[:2]} == {None}
+    assert {each["measured"] for each in found[2:]} == {
+        ("2026-11-16T02:26:31+00:00", "2026-11-18T02:26:31+00:00")
+    }
+
+
 def test_a_report_that_is_gone_since_it_was_found_is_no_fault_of_ours(tmp_path: Path) -> None:
     (lab,) = [each for each in reports.find(make_reports(tmp_path)) if each.kind == "lab"]
     shutil.rmtree(lab.path.parent)
-    assert lab.as_object()["title"] == "backoff"
+    assert lab.as_object()["title"] == "Back-off"
     assert reports.read_picture(lab, "plot.png") is None
     with pytest.raises(RoomMissing):
         reports.render(lab)
@@ -280,6 +299,15 @@ def test_what_was_not_named_is_missing_with_a_hint() -> None:
         with pytest.raises(RoomMissing) as caught:
             work()
         assert caught.value.hint
+
+
+@pytest.mark.parametrize("extra", ["lake", "rpc"])
+def test_how_to_install_an_extra_is_right_for_a_copy_of_the_repository_and_for_a_wheel(extra: str) -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert extra in project["project"]["optional-dependencies"]
+    hint = how_to_install(extra)
+    assert f"'.[{extra}]'" in hint
+    assert f"'tidegate[{extra}]'" in hint
 
 
 @pytest.mark.parametrize(

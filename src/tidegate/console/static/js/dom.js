@@ -96,6 +96,11 @@ export function moment(text) {
   return Number.isNaN(at.getTime()) ? String(text) : at.toLocaleString([], { dateStyle: "medium", timeStyle: "short", hour12: false });
 }
 
+export function day(text) {
+  const at = new Date(text);
+  return Number.isNaN(at.getTime()) ? String(text) : at.toLocaleDateString([], { dateStyle: "medium" });
+}
+
 export function percent(share) {
   return `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 }

@@ -1,7 +1,7 @@
 // Reports of the pipeline and of the lab, and what the lake holds.
 
 import { get, poll, Refused } from "../api.js";
-import { bytes, count, fill, h, missing, moment, panel, repeat } from "../dom.js";
+import { bytes, count, day, fill, h, missing, moment, panel, repeat } from "../dom.js";
 
 function open(main, _context, [name]) {
   if (name) {
@@ -35,9 +35,16 @@ function reportList(found) {
     "ul",
     { class: "list" },
     found.reports.map((report) =>
-      h("li", {}, h("a", { href: `#/reports/${report.name}` }, h("span", { class: "badge info" }, report.kind), h("b", {}, report.title), h("span", { class: "soft" }, `${report.place}, ${moment(report.modified)}`))),
+      h("li", {}, h("a", { href: `#/reports/${report.name}` }, h("span", { class: "badge info" }, report.kind), h("b", {}, report.title), h("span", { class: "soft" }, `${report.place}, ${when(report)}`))),
     ),
   );
+}
+
+// A file of a checkout is as old as the checkout; what was measured when is in the page itself.
+function when({ measured, modified }) {
+  if (!measured) return moment(modified);
+  const [first, last] = measured.map(day);
+  return first === last ? `measured ${first}` : `measured ${first} to ${last}`;
 }
 
 function lakeTable(rows) {

@@ -17,10 +17,7 @@ function open(main, context) {
     const isQuiet = !found.heard && !found.dead_total;
     none.hidden = !isQuiet;
     rest.hidden = isQuiet;
-    const why = found.is_available
-      ? { missing: `No calls are heard in the namespace ${found.namespace}.`, hint: "tidegate rpc --telemetry router" }
-      : { missing: "The RPC room is not installed.", hint: "pip install 'tidegate[rpc]'" };
-    fill(none, why, () => missing(why));
+    fill(none, found.missing, () => missing(found.missing));
     fill(outcomes, found.outcomes, () => {
       const pairs = Object.entries(found.outcomes);
       return pairs.length ? pairs.map(([name, number]) => h("span", { class: `badge ${GOOD[name] ?? ""}` }, `${name} ${count(number)}`)) : [h("span", { class: "soft" }, "No call has ended yet.")];
