@@ -220,7 +220,29 @@ def test_a_late_file_is_counted_and_named(spoilt: tuple[SparkSession, PipelineSe
     pq.write_table(pq.ParquetFile(last).read().slice(0, 10), last.with_name("late.parquet"))
     done = run(spark, settings, ["hourly"])
     assert total() == before + 10
-    assert [issue.subject for issue in done.issues if issue.kind == "late"] == ["2026-01-05T05"]
+    assert [issue.subject for issue in done.again] == ["2026-01-05T05"]
+    assert "late" not in {issue.kind for issue in done.issues}
+
+
+def test_what_is_said_of_a_run_tells_faults_from_what_was_computed_again() -> None:
+    from tidegate.pipeline.inventory import Issue
+    from tidegate.pipeline.run import Ran
+    from tidegate.pipeline.settings import PipelineSettings
+
+    def issues(kind: str, *tables: str) -> list[Issue]:
+        return [Issue(kind=kind, table=each, subject="2026-01-05T05", count=1, detail="") for each in tables]
+
+    settings = PipelineSettings(lake="lake")
+    assert Ran().remarks(settings) == []
+    assert Ran(again=issues("late", "publish", "load", "deliver")).remarks(settings) == [
+        "3 tables of 1 hour were computed again: files came or went"
+    ]
+    assert Ran(again=issues("late", "load"), issues=issues("truncated", "load")).remarks(settings) == [
+        "1 table of 1 hour was computed again: files came or went",
+        "1 thing is wrong with the input: tidegate pipeline report --lake lake shows the data quality",
+    ]
+    (line,) = Ran(issues=issues("foreign", "a", "b")).remarks(PipelineSettings(lake="lake", out="out"))
+    assert line.startswith("2 things are wrong with the input: tidegate pipeline report --lake lake --out out ")
 
 
 def test_clocks_that_jump_are_noticed(frame: Callable[..., object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime
 from math import log, sqrt
+from pathlib import Path
 from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ import pytest
 
 from tests.pipeline.conftest import Row
 from tidegate.pipeline import tables
-from tidegate.schema import BIN_MAX, bin_of, bin_sql, bin_value, bin_value_sql, histogram, quantile
+from tidegate.schema import BIN_MAX, Table, bin_of, bin_sql, bin_value, bin_value_sql, histogram, quantile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -333,6 +334,70 @@ def test_correlations_are_those_of_numpy_within_hours(frame: Frame) -> None:
         assert rho == pytest.approx(float((x * y).sum() / sqrt((x * x).sum() * (y * y).sum()))), (a, b)
     assert len(got) == 10
     assert [pair for pair, rho in got.items() if rho > 0.7] == [("a", "b")]  # d and e only share a rhythm
+
+
+def second_rows(series: dict[str, dict[int, int]]) -> list[Row]:
+    """Messages by second of one hour, by topic."""
+    return [
+        {"topic": name, "seconds": sorted(counts), "counts": [counts[at] for at in sorted(counts)]}
+        | {"date": DAY, "hour": 3}
+        for name, counts in series.items()
+    ]
+
+
+def test_the_beginning_and_the_end_of_a_recording_are_no_common_burst(frame: Frame) -> None:
+    from tidegate.pipeline.transforms.topics import LEAST_SECONDS, correlations
+
+    rng = np.random.default_rng(8)
+    # Two that have nothing to do with each other, as long as is looked at: but nobody was told what was before.
+    begin = 900
+    series = {
+        name: {begin + at: int(n) for at, n in enumerate(rng.poisson(5.0, 2 * LEAST_SECONDS)) if n}
+        for name in ("a", "b")
+    }
+    (row,) = correlations(frame(second_rows(series), tables.SECONDS, "date", "hour"), -1.0).collect()
+    assert abs(row.rho) < 0.2
+    assert row.seconds == pytest.approx(2 * LEAST_SECONDS, abs=5)
+
+
+def test_a_short_recording_tells_no_correlation(frame: Frame) -> None:
+    from tidegate.pipeline.transforms.topics import QUIET, correlations
+
+    bursts = {at: 1 + at % 7 for start in (100, 100 + 20 + QUIET) for at in range(start, start + 20)}
+    rows = second_rows({"a": bursts, "b": bursts})
+    assert correlations(frame(rows, tables.SECONDS, "date", "hour"), -1.0).collect() == []
+    # Somebody else who is heard all the time does not make it long.
+    clock = second_rows({"clock": {at: 1 + at % 2 for at in range(3_600)}})
+    found = correlations(frame(rows + clock, tables.SECONDS, "date", "hour"), -1.0).collect()
+    assert ("a", "b") not in {(row.topic_a, row.topic_b) for row in found}
+
+
+def test_a_console_that_measures_itself_teaches_nothing(
+    spark: SparkSession, frame: Frame, tmp_path: Path
+) -> None:
+    from tidegate import schema
+    from tidegate.pipeline import io
+    from tidegate.pipeline.jobs import baselines, topics
+    from tidegate.pipeline.settings import PipelineSettings
+
+    settings = PipelineSettings(lake=str(tmp_path))
+    clients = client_hours({"calm": [600]}) + client_hours({"console-1": [3_600]}, "tidegate/probe/0f1e")
+    seconds = {row["topic"]: {at: 1 + at % 7 for at in range(3_600)} for row in clients}
+    for table, rows in (
+        (tables.CLIENTS, clients),
+        (tables.TOPIC_HOURS, [row | {"publishers": 1} for row in clients]),
+        (tables.SECONDS, second_rows(seconds)),
+    ):
+        io.write_aggregate(frame(rows, table, "date", "hour"), settings, table)
+    baselines.main(spark, settings)
+    topics.main(spark, settings)
+
+    def learnt(table: Table, column: str) -> list[str]:
+        return [row[column] for row in io.read_finding(spark, settings, table).collect()]
+
+    assert learnt(schema.BASELINES, "client_id") == ["calm"]
+    assert learnt(schema.TOPICS, "topic") == ["home/x"]
+    assert learnt(schema.CORRELATIONS, "topic_a") == []
 
 
 def test_burst_groups_are_what_hangs_together() -> None:

@@ -62,6 +62,10 @@ class LakeFile:
     replaces: frozenset[str] = frozenset()  # names of files of its folder that it was compacted from
 
 
+# Of a lake that is written while it is read: told, and nothing to mend.
+USUAL: Final = frozenset({"late", "open-hour"})
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Issue:
     """A row of the data-quality table."""

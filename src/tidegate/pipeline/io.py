@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -20,6 +20,7 @@ from tidegate.pipeline.types import HOUR_PARTITION, PART_PARTITION, conform, spa
 from tidegate.schema import Table
 
 STATE = "state.json"
+PROBES = "tidegate/probe/"  # below it consoles publish to themselves
 
 
 def read_raw(spark: SparkSession, lake: str, inventory: Inventory) -> DataFrame:
@@ -100,6 +101,15 @@ def _within(
 def moment(name: str = "hour", hours: int = 1) -> Any:
     """Beginning of the hour of a partition, or of its part of so many hours, as a timestamp column."""
     return F.expr(f"timestamp_seconds(CAST(unix_date(date) AS BIGINT) * 86400 + {name} * {hours * 3600})")
+
+
+def is_lasting() -> Column:
+    """Of rows with a topic: whether there is something to learn of their client, or of the topic.
+
+    A console measures how long a message takes it, as a client and on a topic that have other names each time it is
+    started: what was learnt of them would be about nobody, and their end a client that fell silent.
+    """
+    return ~F.col("topic").startswith(PROBES)
 
 
 def plain(frame: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tidegate import schema
 from tidegate.pipeline import io
 from tidegate.pipeline.errors import NothingToRead, PipelineError, UnknownJob, told
-from tidegate.pipeline.inventory import Issue, take_inventory
+from tidegate.pipeline.inventory import USUAL, Issue, take_inventory
 from tidegate.pipeline.jobs import (
     baselines,
     control,
@@ -31,6 +31,7 @@ from tidegate.pipeline.jobs import (
     topics,
 )
 from tidegate.pipeline.settings import PipelineSettings
+from tidegate.pipeline.words import counted
 
 Job = Callable[[SparkSession, PipelineSettings], object]
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)  # the second: what Spark has no name for
@@ -57,12 +58,34 @@ AT_ONCE: Final = 3
 
 @dataclass(slots=True, kw_only=True)
 class Ran:
-    """Seconds by job, of which some run side by side, and in all; the version written; what is wrong with the input."""
+    """Seconds by job, of which some run side by side, and in all; the version written; what is wrong with the input,
+    and, as `again`, which hours of which tables were computed once more.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
     total: float = 0.0
     version: str = ""
     issues: list[Issue] = field(default_factory=list)
+    again: list[Issue] = field(default_factory=list)
+
+    def remarks(self, settings: PipelineSettings) -> list[str]:
+        """Lines for who started it; none if there is nothing to say."""
+        found = []
+        if self.again:
+            tables, hours = ({getattr(each, name) for each in self.again} for name in ("table", "subject"))
+            were = "was" if len(tables) == 1 else "were"
+            found.append(
+                f"{counted(len(tables), 'table')} of {counted(len(hours), 'hour')} {were} computed again: "
+                "files came or went"
+            )
+        if self.issues:
+            are = "is" if len(self.issues) == 1 else "are"
+            out = f" --out {settings.out}" if settings.out else ""
+            found.append(
+                f"{counted(len(self.issues), 'thing')} {are} wrong with the input: "
+                f"tidegate pipeline report --lake {settings.lake}{out} shows the data quality"
+            )
+        return found
 
 
 def run(
@@ -83,13 +106,16 @@ def run(
         _ = settings.policy_folder  # raises now rather than after all jobs
     io.use_utc(spark)
     done = Ran()
+    found: list[Issue] = []
     started = time.monotonic()
 
     def work(name: str) -> None:
         began = time.monotonic()
-        result = attempt(spark, settings, name, done.issues)
+        result = attempt(spark, settings, name, found)
         if name == "hourly" and isinstance(result, list):
-            done.issues = result
+            found[:] = result
+            done.issues = [each for each in result if each.kind not in USUAL]
+            done.again = [each for each in result if each.kind == "late"]
             _require_publish(spark, settings)
         finish(name, began)
 
@@ -168,7 +194,7 @@ def write_policy(spark: SparkSession, settings: PipelineSettings) -> str:
         {name: rows for name, rows in found.items() if rows.num_rows},
         input_from=datetime.fromtimestamp(span.low * 3600, UTC),
         input_to=datetime.fromtimestamp((span.high + 1) * 3600, UTC),
-        notes=f"lake {settings.lake}",
+        notes=f"learnt from {settings.lake}",
     )
     store.activate(manifest.version)
     return manifest.version

@@ -178,7 +178,8 @@ class PolicyStream:
             F.coalesce(F.min(F.when(is_open, F.col("changed_at"))), F.min("changed_at")).alias("changed_at"),
             F.when(~F.max(is_open), F.max("ended_at")).alias("ended_at"),
         )
-        found = baselines.baselines(clients, gaps, known, pipeline.limit_factor, pipeline.gap_hours)
+        lasting = clients.where(io.is_lasting())
+        found = baselines.baselines(lasting, gaps, known, pipeline.limit_factor, pipeline.gap_hours)
         io.write_finding(found, pipeline, schema.BASELINES)
         members.main(self._spark, pipeline)
 

@@ -16,7 +16,9 @@ def main(spark: SparkSession, settings: PipelineSettings) -> None:
     gaps = io.read_aggregate(spark, settings, "gaps")
     found = find_changes(spark, settings, clients)
     io.write_finding(
-        baselines.baselines(clients, gaps, found, settings.limit_factor, settings.gap_hours),
+        baselines.baselines(
+            clients.where(io.is_lasting()), gaps, found, settings.limit_factor, settings.gap_hours
+        ),
         settings,
         schema.BASELINES,
     )
@@ -24,7 +26,8 @@ def main(spark: SparkSession, settings: PipelineSettings) -> None:
 
 def find_changes(spark: SparkSession, settings: PipelineSettings, clients: DataFrame) -> DataFrame:
     """Writes `tables.CHANGES`, and gives it."""
-    grid = cohorts.grid(clients).persist(StorageLevel.MEMORY_AND_DISK)
+    # What is left out here did tell that its hours were recorded.
+    grid = cohorts.grid(clients).where(io.is_lasting()).persist(StorageLevel.MEMORY_AND_DISK)
     tried = changes.tried(grid).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         io.write_finding(changes.judged(tried, settings.change_ratio), settings, tables.CHANGES)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tidegate.pipeline.report.gather import Facts, Row
 from tidegate.pipeline.report.tables import Section, sections, show
@@ -16,6 +17,9 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bo
 table { border-collapse: collapse; font-size: 13px; } td, th { padding: 3px 10px; text-align: left; }
 tr:nth-child(even) { background: #f3f6f9; } .scroll { max-height: 420px; overflow: auto; } .quiet { color: #66727f; }
 """
+FEW: Final = 24  # points of a line that are marked each
+HOUR: Final = timedelta(hours=1)
+PER_SECOND: Final = "messages per second, mean of each hour"
 LAYOUT: dict[str, Any] = {
     "margin": {"l": 50, "r": 20, "t": 40, "b": 40},
     "height": 320,
@@ -92,9 +96,15 @@ def _lines(rows: list[Row], by: str, x: str, y: str, scale: float, title: str) -
             x=[row[x] for row in mine],
             y=[(row[y] or 0) * scale for row in mine],
             name=str(name),
-            mode="lines",
+            # A line through one point is nothing that can be seen.
+            mode="lines+markers" if len(mine) <= FEW else "lines",
         )
     figure.update_layout(title=title, showlegend=True, **LAYOUT)
+    hours = {row[x] for row in rows}
+    if len(hours) == 1:  # or the axis is some milliseconds long
+        (hour,) = hours
+        figure.update_xaxes(range=[hour - HOUR, hour + HOUR])
+    figure.update_yaxes(rangemode="tozero")
     return figure
 
 
@@ -103,11 +113,11 @@ def _figures(facts: Facts) -> Iterator[tuple[str, Any]]:
     import plotly.graph_objects as go
 
     if facts.traffic:
-        yield "Traffic", _lines(facts.traffic, "node", "at", "messages", 1 / 3600, "messages per second")
+        yield "Traffic", _lines(facts.traffic, "node", "at", "messages", 1 / 3600, PER_SECOND)
     if facts.topic_hours:
         yield (
             "Busiest topics",
-            _lines(facts.topic_hours, "topic", "at", "messages", 1 / 3600, "messages per second"),
+            _lines(facts.topic_hours, "topic", "at", "messages", 1 / 3600, PER_SECOND),
         )
     if facts.changes:
         figure = go.Figure()
@@ -141,11 +151,11 @@ def _figures(facts: Facts) -> Iterator[tuple[str, Any]]:
         yield "Members of shared groups", figure
     if facts.placement:
         figure = go.Figure()
-        for name in ("util_up", "util_match"):
+        for name, words in (("util_up", "uplink"), ("util_match", "matching")):
             figure.add_bar(
                 x=[row["edge"] for row in facts.placement],
                 y=[row[name] for row in facts.placement],
-                name=name,
+                name=words,
             )
         figure.update_layout(title="expected utilisation", showlegend=True, **LAYOUT)
         yield "Placement of topics on edges", figure

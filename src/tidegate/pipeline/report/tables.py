@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tidegate.pipeline.inventory import USUAL
 from tidegate.pipeline.report.gather import Facts, Row
+from tidegate.pipeline.transforms.topics import LEAST_HEARD, LEAST_SECONDS
+from tidegate.pipeline.words import counted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +69,8 @@ def sections(facts: Facts) -> Iterator[Section]:
         "Topics that rise together",
         facts.correlations,
         (("topic", "topic_a"), ("and", "topic_b"), ("ρ", "rho")),
-        nothing="No pair of topics is correlated.",
+        f"Pairs of which at least {LEAST_SECONDS // 60} minutes were recorded, and messages in {LEAST_HEARD} seconds.",
+        "None that is correlated.",
     )
     kinds = ", ".join(f"{show(row['count'])} {row['kind']}" for row in facts.change_counts)
     yield _section(
@@ -133,7 +137,7 @@ def sections(facts: Facts) -> Iterator[Section]:
             ("uplink", "util_up"),
             ("matching", "util_match"),
         ),
-        "Expected utilisation, 1 is full.",
+        "Expected utilisation of an edge's uplink, and of its matching of messages to subscribers; 1 is full.",
     )
     yield _section(
         "Calls by outcome",
@@ -219,7 +223,8 @@ def _traffic(facts: Facts) -> Section:
             sums[name] += row[name] or 0
     hours = sorted({row["at"] for row in facts.traffic})
     text = (
-        f"{len(hours)} hours from {show(hours[0])} UTC, {show(facts.publishers.get('publishers'))} publishers."
+        f"{counted(len(hours), 'hour')} from {show(hours[0])} UTC, "
+        f"{counted(facts.publishers.get('publishers') or 0, 'publisher')}. {_recorded(facts)}"
         if hours
         else ""
     )
@@ -227,22 +232,36 @@ def _traffic(facts: Facts) -> Section:
     return _section("Traffic", list(by_node.values()), columns, text)
 
 
+def _recorded(facts: Facts) -> str:
+    """What a rate is the mean of: a part of an hour looks slower than it was."""
+    text = "Rates are means of whole hours"
+    told = sum(min(3_600.0, row["seconds"] or 0.0) for row in facts.loads)
+    share = told / (3_600.0 * len(facts.loads)) if facts.loads else 1.0
+    if share > 0.95:
+        return f"{text}."
+    return f"{text}, and only {100 * share:.2g} % of that time was recorded: what was sent in it was faster."
+
+
 def _forecast_text(facts: Facts) -> str:
     found = facts.forecasts
+    rates = f"Messages per second. {_recorded(facts)}"
     if not found.get("topics") or not found.get("naive_error"):
-        return "There is not yet a day before the last hours to judge forecasts by."
+        return f"{rates} There is not yet a day before the last hours to judge forecasts by."
     share = found["error"] / found["naive_error"]
     return (
-        f"Messages per second. The error of forecasts over the last hours was {share:.2f} of that of "
+        f"{rates} The error of forecasts over the last hours was {share:.2f} of that of "
         f"“as yesterday”; {found['covered']:.0%} of hours lay in their interval (wanted: 90 %)."
     )
 
 
 def _quality(facts: Facts) -> Iterator[Section]:
+    usual = [f"“{kind}”" for kind in sorted(USUAL & {row["kind"] for row in facts.quality_counts})]
+    are = "is" if len(usual) == 1 else "are"
     yield _section(
         "Data quality",
         facts.quality_counts,
         (("kind", "kind"), ("table", "table"), ("cases", "cases"), ("count", "count")),
+        f"{' and '.join(usual)} {are} no fault: a lake grows while it is read." if usual else "",
         nothing="Nothing is wrong with the input.",
     )
     if facts.quality:

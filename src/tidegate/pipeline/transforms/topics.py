@@ -18,7 +18,9 @@ LEVEL_MAX: Final = 1.4  # logarithm: nobody is four times what it was for long
 LATELY: Final = 0.6  # weight of an hour against the next, where no day came before
 INTERVAL: Final = 1.645  # standard deviations: nine of ten hours lie inside
 BACKTEST: Final = 72  # hours that tell how good forecasts are
-LEAST_SECONDS: Final = 600  # of which a correlation is computed
+LEAST_SECONDS: Final = 600  # recorded ones, of which a correlation is computed
+LEAST_HEARD: Final = 60  # of these, with a message of either topic: one that was used once tells nothing
+QUIET: Final = 300  # seconds without a message of any topic: more than these were not recorded
 
 GRAM_SCHEMA: Final = T.StructType(
     [
@@ -28,6 +30,7 @@ GRAM_SCHEMA: Final = T.StructType(
         T.StructField("variance_a", T.DoubleType()),
         T.StructField("variance_b", T.DoubleType()),
         T.StructField("seconds", T.LongType()),
+        T.StructField("heard", T.LongType()),
     ]
 )
 
@@ -168,20 +171,23 @@ def forecast_quality(forecasts: DataFrame) -> DataFrame:
 
 
 def correlations(seconds: DataFrame, least: float = 0.7) -> DataFrame:
-    """Rows of `schema.CORRELATIONS` with ρ ≥ `least`: exact, over all seconds of all hours.
+    """Rows of `schema.CORRELATIONS` with ρ ≥ `least`: exact, over all seconds of all hours that were recorded.
 
-    Deviations are from the mean of each hour: the rhythm of a day makes all topics alike and is no burst. The products
-    of all pairs are a matrix multiplication an hour, which Spark has no expression for; joining topics by second would
-    make hundreds of millions of rows.
+    Deviations are from the mean of each hour: the rhythm of a day makes all topics alike and is no burst. Nor are the
+    beginning and the end of a recording: seconds outside of it do not count, and a short one tells nothing. The
+    products of all pairs are a matrix multiplication an hour, which Spark has no expression for; joining topics by
+    second would make hundreds of millions of rows.
     """
     products = seconds.groupBy("date", "hour").applyInArrow(_products, GRAM_SCHEMA)
     # A topic may lack hours, of the time before it was among the busiest: a pair is judged by those that both have.
     summed = products.groupBy("topic_a", "topic_b").agg(
-        *(F.sum(name).alias(name) for name in ("covariance", "variance_a", "variance_b", "seconds"))
+        *(F.sum(name).alias(name) for name in ("covariance", "variance_a", "variance_b", "seconds", "heard"))
     )
     rho = F.try_divide(F.col("covariance"), F.sqrt(F.col("variance_a") * F.col("variance_b")))
     return (
-        summed.where(f"seconds >= {LEAST_SECONDS} AND variance_a > 0 AND variance_b > 0")
+        summed.where(
+            f"seconds >= {LEAST_SECONDS} AND heard >= {LEAST_HEARD} AND variance_a > 0 AND variance_b > 0"
+        )
         .select("topic_a", "topic_b", F.least(F.lit(1.0), rho).alias("rho"), "seconds")
         .where(F.col("rho") >= least)
     )
@@ -199,6 +205,10 @@ def _products(table: Any) -> Any:
     rows = np.repeat(np.arange(len(names)), pc.list_value_length(table["seconds"]).to_numpy())
     matrix = np.zeros((len(names), 3600))
     matrix[rows, seconds] = counts
+    matrix = matrix[:, _recorded(np.unique(seconds))]
+    active = (matrix > 0).astype(np.float32)
+    both = active @ active.T
+    heard = np.diagonal(both)
     matrix -= matrix.mean(axis=1, keepdims=True)
     gram = matrix @ matrix.T
     variance = np.diagonal(gram)
@@ -210,9 +220,21 @@ def _products(table: Any) -> Any:
             "covariance": gram[first, second],
             "variance_a": variance[first],
             "variance_b": variance[second],
-            "seconds": np.full(len(first), 3600, np.int64),
+            "seconds": np.full(len(first), matrix.shape[1], np.int64),
+            "heard": (heard[first] + heard[second] - both[first, second]).astype(np.int64),
         }
     )
+
+
+def _recorded(heard: Any) -> Any:
+    """Which seconds of an hour were recorded, by those with a message, ascending: all but long silences."""
+    import numpy as np
+
+    recorded = np.zeros(3600, bool)
+    ends = np.flatnonzero(np.diff(heard) > QUIET)
+    for begin, end in zip([0, *(ends + 1)], [*ends, len(heard) - 1], strict=True):
+        recorded[heard[begin] : heard[end] + 1] = True
+    return recorded
 
 
 def burst_groups(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, int]]:
