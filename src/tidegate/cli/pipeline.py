@@ -90,10 +90,8 @@ def run_command(
         )
     finally:
         spark.stop()
-    if done.issues:
-        typer.echo(
-            f"{len(done.issues)} things are wrong with the input: see data quality in the report", err=True
-        )
+    for line in done.remarks(settings):
+        typer.echo(line, err=True)
     if done.version:
         typer.echo(done.version)
 
