@@ -166,7 +166,9 @@ class Watch:
     def _take(self, change: Change) -> None:
         self.rows.subtract(change.removed)
         self.rows.update(change.added)
-        self.rows = +self.rows
+        for row in change.removed:  # a look at all of them would make each change cost by the size of the answer
+            if self.rows[row] <= 0:
+                del self.rows[row]
         self.number, self.version = change.number, change.version
         self._put(change)
 
