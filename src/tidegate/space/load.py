@@ -35,15 +35,8 @@ class Load:
             return known
         is_known = request.space in self._spaces
         watchers = self._watchers.of_space(request.space) if is_known else 0
-        load = Announcement(
-            processing=lane.processing,
-            queueing=lane.queueing,
-            limit=lane.limit,
-            capacity=lane.rate,
-            watchers=watchers,
-            rate=USE * lane.rate / watchers if watchers else 0.0,
-            retry_after=retry_after,
-        )
+        rate = USE * lane.rate / watchers if watchers else 0.0
+        load = _of(lane, watchers, rate, retry_after)
         if retry_after == 0.0 and is_known:
             self._announced[key] = (now + FRESH, load)
         return load
@@ -56,15 +49,20 @@ class Load:
         now = time.monotonic()
         until, load = self._told.get(watchers, (0.0, UNKNOWN))
         if now >= until:
-            lane = self._queries
-            load = Announcement(
-                processing=lane.processing,
-                queueing=lane.queueing,
-                limit=lane.limit,
-                capacity=lane.rate,
-                watchers=watchers,
-            )
+            load = _of(self._queries, watchers)
             if len(self._told) > TOLD:
                 self._told.clear()
             self._told[watchers] = (now + FRESH, load)
         return load
+
+
+def _of(lane: Lane, watchers: int, rate: float = 0.0, retry_after: float = 0.0) -> Announcement:
+    return Announcement(
+        processing=lane.processing,
+        queueing=lane.queueing,
+        limit=lane.limit,
+        capacity=lane.rate,
+        watchers=watchers,
+        rate=rate,
+        retry_after=retry_after,
+    )

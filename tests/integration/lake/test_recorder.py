@@ -135,10 +135,7 @@ def test_every_verdict_and_rank_can_be_computed_again(record: Record, flow: Flow
                 client.barrier()
             recorded.broker.call(lambda: _ask_ranks(recorded))
     recorded.end()
-    rows = sorted((r for r in recorded.rows("check") if r["seq"] is not None), key=lambda r: int(r["seq"]))
-    replay = GateReplay()
-    for row in rows:
-        replay.feed(row)
+    rows, replay = _replayed(recorded)
     found = replay.findings
     assert found.differences == []
     assert found.notes == []
@@ -164,12 +161,17 @@ def test_who_is_not_judged_leaves_nothing_to_compute_again(record: Record) -> No
                     client.barrier()
                 recorded.broker.call(lambda: _ask_ranks(recorded))
     recorded.end()
+    rows, replay = _replayed(recorded)
+    assert (replay.findings.differences, replay.findings.notes) == ([], [])
+    assert {row["client_id"] for row in rows if row["kind"] in ("open", "rate", "rank")} == {"p0"}
+
+
+def _replayed(recorded: Recorded) -> tuple[list[dict[str, Any]], GateReplay]:
     rows = sorted((r for r in recorded.rows("check") if r["seq"] is not None), key=lambda r: int(r["seq"]))
     replay = GateReplay()
     for row in rows:
         replay.feed(row)
-    assert (replay.findings.differences, replay.findings.notes) == ([], [])
-    assert {row["client_id"] for row in rows if row["kind"] in ("open", "rate", "rank")} == {"p0"}
+    return rows, replay
 
 
 def _ask_ranks(recorded: Recorded) -> None:
