@@ -26,7 +26,7 @@ from tidegate.broker.flow_settings import BandName, FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
 from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later
 from tidegate.broker.handshake import Handshake
-from tidegate.broker.hooks import LINK_CLIENT, Authoriser, Cluster, Hooks, SessionObserver
+from tidegate.broker.hooks import Authoriser, Cluster, Hooks, SessionObserver
 from tidegate.broker.index import SubscriptionIndex
 from tidegate.broker.lanes import Lanes
 from tidegate.broker.late import LateMessages
@@ -710,8 +710,8 @@ class Core:
 
 
 def _may_receive(authoriser: Authoriser, session: Session, topic: bytes) -> bool:
-    if session.client_id.startswith(LINK_CLIENT):
-        return True  # another node, which asks its own authoriser
+    if session.is_link:
+        return True
     try:
         return authoriser.may_receive(session, topic.decode())
     except Exception:  # asked while somebody else publishes: that client is not to blame

@@ -265,9 +265,9 @@ class Handshake(asyncio.Protocol):
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
             if not features.allow_zero_length_client_id:
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
-        # In a cluster names with a dollar are those of nodes, and of sessions that they have for each other.
+        # Names with a dollar are those of nodes, and of sessions that they have for each other.
         is_node = connect.client_id.startswith(LINK_CLIENT if self.listener.is_link else "$")
-        if self.core.cluster is not None and is_node != self.listener.is_link:
+        if is_node != self.listener.is_link:
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         will = connect.will
         if will is not None:
@@ -414,6 +414,7 @@ class Handshake(asyncio.Protocol):
         core.handshakes.pop(self, None)
         session, present = core.open_session(client_id, connect.clean_start)
         session.user = verdict.user
+        session.is_link = self.listener.is_link
         properties = connect.properties
         kind = LinkConnection if self.listener.is_link else Connection
         conn = kind(core, transport, session, connect.protocol_level, self.peer, self.listener)

@@ -190,6 +190,8 @@ class Cluster(Protocol):
 
 LINK_CLIENT = "$link/"
 """Client identifiers of nodes begin so; on other listeners they are refused."""
+LINK_USER = "$link"
+"""Who a node is to another one."""
 NODE_TOPIC = b"$tide/"
 """What nodes tell each other and keep for themselves is below this: no client of a cluster sees or changes it."""
 LINK_TOPIC = b"$tide/link/"

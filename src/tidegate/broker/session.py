@@ -71,6 +71,7 @@ class Session:
         "inbound",
         "inflight",
         "is_full",
+        "is_link",
         "is_plain",
         "is_stalled",
         "keeps_qos0",
@@ -99,6 +100,7 @@ class Session:
         self.core = core
         self.client_id = client_id
         self.user: str | None = None
+        self.is_link = False  # another node of the cluster, which asks for rights itself
         self.conn: Connection | None = None
         self.version = 4
         self.is_plain = True

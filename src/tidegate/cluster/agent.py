@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.broker.hooks import LINK_CLIENT
 from tidegate.cluster.capacity import MatchingProbe, UplinkProbe
 from tidegate.flow.balance import Bundle, Edge, EdgeDetector, Path, QueueSample, edge_budget
 from tidegate.flow.balance.predictors import LastValue
@@ -220,7 +219,7 @@ class EdgeAgent:
 
     def _subscribers(self, topic: str) -> list[Session]:
         route = self._core.index.route(topic.encode())
-        return [t.session for t in route.targets if not t.session.client_id.startswith(LINK_CLIENT)]
+        return [t.session for t in route.targets if not t.session.is_link]
 
     def _waiting(self, topics: list[str]) -> dict[str, float]:
         """Messages that wait, by topic."""

@@ -43,9 +43,8 @@ class Announcer:
             return
         node = self._node
         session = subscription.session
-        is_node = session.client_id.startswith(LINK_CLIENT)
         # An edge wants what its clients want; a head, towards other heads, also what its edges want.
-        if is_node and (node.role is Role.EDGE or not session.client_id.startswith(EDGES)):
+        if session.is_link and (node.role is Role.EDGE or not session.client_id.startswith(EDGES)):
             return
         if not is_shared_with_others(subscription.topic_filter):
             return

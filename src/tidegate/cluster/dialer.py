@@ -13,10 +13,11 @@ import logging
 from random import Random
 from typing import TYPE_CHECKING
 
+from tidegate.broker.hooks import LINK_USER
 from tidegate.broker.link_connection import LinkConnection
 from tidegate.broker.listener import Listener, link_packet
 from tidegate.broker.session import NEVER, RELEASED, Session
-from tidegate.cluster.wire import BOOT_PROPERTY, LINK_USER
+from tidegate.cluster.wire import BOOT_PROPERTY
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.encode import encode_packet

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC, ConnectRequest
+from tidegate.broker.hooks import LINK_CLIENT, LINK_TOPIC, LINK_USER, ConnectRequest
 from tidegate.broker.index import Subscription
 from tidegate.broker.listener import Listener
 from tidegate.broker.reasons import CloseReason
@@ -77,7 +77,7 @@ class Links:
         self.away_since = node.core.now()
         if node.role is Role.HEAD:
             for session in list(node.core.sessions.values()):
-                if session.client_id.startswith(LINK_CLIENT):
+                if session.is_link:
                     self.peer(session).lost_at = node.core.now()
         heads = [parse_address(address) for address in node.settings.heads]
         if node.role is Role.EDGE:
@@ -136,7 +136,8 @@ class Links:
         core = self._node.core
         client_id = f"{LINK_CLIENT}{Role.HEAD.value}/{label}"
         session, _ = core.open_session(client_id, clean_start=False)
-        session.user = wire.LINK_USER
+        session.user = LINK_USER
+        session.is_link = True
         session.expiry = NEVER
         session.version = 5
         if self._node.role is Role.EDGE and b"#" not in session.subscriptions:

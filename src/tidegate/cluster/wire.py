@@ -7,13 +7,19 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from tidegate.broker.hooks import LINK_CLIENT, LINK_RETAINED, LINK_TOPIC, ConnectRequest, Verdict
+from tidegate.broker.hooks import (
+    LINK_CLIENT,
+    LINK_RETAINED,
+    LINK_TOPIC,
+    LINK_USER,
+    ConnectRequest,
+    Verdict,
+)
 from tidegate.broker.message import Message
 from tidegate.cluster.settings import Role
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.properties import Properties, Property
 
-LINK_USER: Final = "$link"
 BOOT_PROPERTY: Final = "boot"
 """User Property on CONNECT of a node: another one each time that it is started."""
 OTHER_WAY: Final = "linked the other way round"

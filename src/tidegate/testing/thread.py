@@ -1,40 +1,42 @@
-"""A real broker on a thread of its own, for tests that are not asynchronous."""
+"""A real broker or node on a thread of its own, for tests that are not asynchronous."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
 from tidegate.broker import Broker
 
+if TYPE_CHECKING:
+    from tidegate.settings import Settings
+
 T = TypeVar("T")
 START_TIMEOUT = 10.0
 
 
-class BrokerThread:
-    """Runs `Broker(**options)` on a free port: `with BrokerThread() as broker: connect(broker.port)`."""
+class LoopThread:
+    """Runs one server, an asynchronous context, on a thread and a loop of its own."""
 
     host = "127.0.0.1"
+    port = 0
 
-    def __init__(self, **options: Any) -> None:
-        options.setdefault("port", 0)
-        self._options = options
+    def __init__(self, server: AbstractAsyncContextManager[Any]) -> None:
+        self._server = server
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._run, name="tidegate-broker", daemon=True)
-        self.broker = Broker(**options)
-        self.port = 0
+        self._thread = threading.Thread(target=self._run, name="tidegate-server", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         if not self._started.wait(START_TIMEOUT):
-            raise TimeoutError("the broker did not start")
+            raise TimeoutError("the server did not start")
         if self._error is not None:
             raise self._error
         return self
@@ -52,8 +54,8 @@ class BrokerThread:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         try:
-            async with self.broker:
-                self.port = self.broker.port
+            async with self._server:
+                self._on_started()
                 self._started.set()
                 await self._stop.wait()
         except BaseException as error:
@@ -61,6 +63,9 @@ class BrokerThread:
             self._started.set()
             if not isinstance(error, Exception):
                 raise
+
+    def _on_started(self) -> None:
+        """The server runs, and nobody knows it yet."""
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the broker's loop and give its result."""
@@ -71,5 +76,36 @@ class BrokerThread:
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(START_TIMEOUT)
 
+
+class BrokerThread(LoopThread):
+    """Runs `Broker(**options)` on a free port: `with BrokerThread() as broker: connect(broker.port)`."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault("port", 0)
+        self.broker = Broker(**options)
+        super().__init__(self.broker)
+
+    def _on_started(self) -> None:
+        self.port = self.broker.port
+
     def statistics(self) -> dict[str, Any]:
         return self.call(self.broker.statistics)
+
+
+class NodeThread(LoopThread):
+    """Runs `Node(settings)`, which has listeners, accounts and rights as its settings say."""
+
+    def __init__(self, settings: Settings) -> None:
+        from tidegate.node import Node
+
+        self.node = Node(settings)
+        super().__init__(self.node)
+
+    def _on_started(self) -> None:
+        self.port = self.node.broker.port
+
+    def reload(self, settings: Settings | None = None) -> None:
+        """What SIGHUP does."""
+        assert self._loop is not None
+        work = self.node.reload(settings or self.node.settings)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(START_TIMEOUT)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidegate.broker import wills
 from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.handing_on import ESTATE, hand_on_later, keep_estate
+from tidegate.broker.hooks import LINK_CLIENT, LINK_USER
 from tidegate.broker.index import Subscription
 from tidegate.broker.message import Message
 from tidegate.broker.session import NEVER, RELEASED, Session
@@ -168,6 +169,7 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
     for sid, client_id, user, expiry, version, gone_at, sent_seq in reader.sessions():
         session = by_id[sid] = Session(core, client_id)
         session.user = user
+        session.is_link = core.cluster is not None and user == LINK_USER and client_id.startswith(LINK_CLIENT)
         session.expiry = expiry
         session.version = version
         durable = session.durable = Durable(store, sid)
