@@ -35,7 +35,6 @@ def on_control(conn: Connection, first: int, body: bytes) -> None:
     packet = decode_packet(first, body, conn.version)
     match packet:
         case Puback():
-            # Unknown identifiers are ignored: the message may have been acknowledged on a former connection.
             session.on_puback(packet.packet_identifier)
             if packet.properties:
                 for name, value in packet.properties.get(Property.USER_PROPERTY, ()):

@@ -50,6 +50,7 @@ log = logging.getLogger("tidegate.broker")
 
 FOREIGN = "this client identifier belongs to another user"
 REFUSAL_JITTER = 2.0  # seconds
+NAMES = ("MQTT", "MQIsdp")  # of the protocol, in CONNECT
 
 
 def _is_loopback(host: str) -> bool:
@@ -134,13 +135,15 @@ class Handshake(asyncio.Protocol):
         """Take one packet from the buffer: CONNECT, or AUTH while an exchange runs."""
         expected = PacketType.AUTH if self._exchange is not None else PacketType.CONNECT
         buffer = self._buffer
-        if len(buffer) < 2:
+        if not buffer:
             return
-        if buffer[0] >> 4 != expected:
+        if buffer[0] != expected << 4:
             if self._exchange is not None:
                 self._refuse(ReasonCode.PROTOCOL_ERROR)
             else:
                 self.abort()  # [MQTT5-3.1.0-1]: not an MQTT client, no answer
+            return
+        if len(buffer) < 2:
             return
         try:
             length, body = read_variable_byte_integer(buffer, 1)
@@ -157,7 +160,10 @@ class Handshake(asyncio.Protocol):
         self.core.counters.messages_received += 1
         try:
             packet = decode_packet(buffer[0], buffer[body : body + length], 5)
-        except UnsupportedProtocolVersion:
+        except UnsupportedProtocolVersion as error:
+            if error.name not in NAMES:
+                self.abort()  # another protocol: no answer would be understood
+                return
             # [MQTT3-3.1.2-2]: return code 1 in the form every version can read
             self._finish(b"\x20\x02\x00\x01")
             return

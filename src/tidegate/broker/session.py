@@ -19,6 +19,7 @@ from tidegate.broker.handing_on import GIVEN_ON
 from tidegate.broker.hooks import LINK_RETAINED, LINK_TOPIC
 from tidegate.broker.message import Message
 from tidegate.broker.waiting import release
+from tidegate.mqtt.errors import ProtocolError
 
 if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
@@ -578,19 +579,24 @@ class Session:
 
     # -- acknowledgements -----------------------------------------------------------------------------------
 
-    def on_puback(self, pid: int) -> bool:
-        """QoS 1 is done. False if the identifier is not in flight at QoS 1."""
+    # Unknown identifiers are no error: the message may have been acknowledged on a former connection.
+
+    def on_puback(self, pid: int) -> None:
+        """QoS 1 is done."""
         entry = self.inflight.get(pid)
-        if entry is None or entry[1] != 1:
-            return False
+        if entry is None:
+            return
+        if entry[1] != 1:
+            raise ProtocolError("a PUBACK answers a message of QoS 2 (section 4.3.3)")
         self._finish(pid, entry)
-        return True
 
     def on_pubrec(self, pid: int, is_error: bool) -> bool:
         """QoS 2 was received. False if the identifier is not in flight (PUBREL then says 0x92)."""
         entry = self.inflight.get(pid)
-        if entry is None or entry[1] < 2:
+        if entry is None:
             return False
+        if entry[1] == 1:
+            raise ProtocolError("a PUBREC answers a message of QoS 1 (section 4.3.2)")
         if is_error:  # [MQTT5-4.3.3-4]: no PUBREL follows; the exchange is over
             self._finish(pid, entry)
         elif entry[1] == 2:
@@ -603,12 +609,14 @@ class Session:
                 self.inflight[pid] = (0, RELEASED, 0)
         return True
 
-    def on_pubcomp(self, pid: int) -> bool:
+    def on_pubcomp(self, pid: int) -> None:
+        """QoS 2 is done."""
         entry = self.inflight.get(pid)
-        if entry is None or entry[1] != RELEASED:
-            return False
+        if entry is None:
+            return
+        if entry[1] != RELEASED:
+            raise ProtocolError(f"a PUBCOMP answers a message of QoS {entry[1]} without PUBREL (section 4.3.3)")
         self._finish(pid, entry)
-        return True
 
     def _finish(self, pid: int, entry: Delivery | RawDelivery | Released) -> None:
         del self.inflight[pid]

@@ -25,6 +25,9 @@ log = logging.getLogger("tidegate.net.tls")
 # Scanners and clients with a wrong certificate come again and again: a line a second is enough to notice.
 LOG_INTERVAL = 1.0
 
+CLIENT_HELLO = 0x16  # begins every TLS connection
+HTTP_METHODS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"CONNECT ")  # OpenSSL knows them, and says so in the log
+
 # What OpenSSL calls the mistakes that people make, and what they are.
 _MEANINGS = {
     "WRONG_VERSION_NUMBER": "the client does not speak TLS, or a version that is too old",
@@ -137,7 +140,10 @@ async def wait_hello(taken: socket.socket, timeout: float | None) -> bool:
         async with asyncio.timeout(timeout):
             await has_spoken.wait()
         loop.remove_reader(taken)
-        if taken.recv(1, socket.MSG_PEEK):
+        first = taken.recv(8, socket.MSG_PEEK)
+        if first and first[0] != CLIENT_HELLO and not first.startswith(HTTP_METHODS):
+            raise OSError("the client does not speak TLS")  # OpenSSL would wait for more bytes
+        if first:
             return True
     except ConnectionError:
         pass  # gone, too, only less politely

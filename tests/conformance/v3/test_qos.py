@@ -149,3 +149,29 @@ def test_QoS_1_and_QoS_2_identifiers_of_both_directions_do_not_collide(join: Joi
         client.take(Pubcomp, packet_identifier=identifier)
         client.acknowledge(client.take(Publish, payload=b"%d" % identifier))
     settle(client)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    ("qos", "has_pubrec", "wrong"),
+    [
+        pytest.param(1, False, Pubrec, id="PUBREC-for-QoS-1"),
+        pytest.param(1, False, Pubcomp, id="PUBCOMP-for-QoS-1"),
+        pytest.param(2, False, Puback, id="PUBACK-for-QoS-2"),
+        pytest.param(2, False, Pubcomp, id="PUBCOMP-before-PUBREC"),
+        pytest.param(2, True, Puback, id="PUBACK-after-PUBREL"),
+    ],
+)
+def test_an_acknowledgement_of_another_qos_disconnects_the_client(
+    join: Join, topic: str, qos: int, has_pubrec: bool, wrong: type[Puback], clean: bool
+) -> None:
+    client = join(clean_start=clean)
+    client.subscribe(topic, qos)
+    client.publish(topic, b"x", qos)
+    number = client.take(Publish, qos=qos).packet_identifier
+    assert number is not None
+    if has_pubrec:
+        client.send(Pubrec(packet_identifier=number))
+        client.take(Pubrel)
+    client.send(wrong(packet_identifier=number))
+    expect_dropped(client)

@@ -72,6 +72,50 @@ def test_MQTT_3_6_2_1_pubrel_has_a_pubrel_reason_code(join: Join, topic: str) ->
     client.expect(Pubrel, packet_identifier=message.packet_identifier, reason_code=ReasonCode.SUCCESS)
 
 
+WRONG_ANSWERS = [
+    pytest.param(1, (), Pubrec, id="PUBREC-for-QoS-1"),
+    pytest.param(1, (), Pubcomp, id="PUBCOMP-for-QoS-1"),
+    pytest.param(2, (), Puback, id="PUBACK-for-QoS-2"),
+    pytest.param(2, (), Pubcomp, id="PUBCOMP-before-PUBREC"),
+    pytest.param(2, (Pubrec,), Puback, id="PUBACK-after-PUBREL"),
+]
+
+
+@pytest.mark.parametrize("expiry", [0, 300])
+@pytest.mark.parametrize(("qos", "before", "wrong"), WRONG_ANSWERS)
+def test_an_acknowledgement_of_another_qos_is_a_protocol_error(
+    join: Join, topic: str, qos: int, before: tuple[type[Pubrec], ...], wrong: type[Puback], expiry: int
+) -> None:
+    client = join(properties={Property.SESSION_EXPIRY_INTERVAL: expiry})
+    client.subscribe(topic, qos=qos)
+    client.publish(topic, qos=qos)
+    number = client.take(Publish, qos=qos).packet_identifier
+    assert number is not None
+    for kind in before:
+        client.send(kind(packet_identifier=number))
+        client.take(Pubrel)
+    client.send(wrong(packet_identifier=number))
+    expect_disconnect(client, PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("kind", [Puback, Pubcomp])
+def test_an_acknowledgement_of_what_is_not_on_its_way_is_ignored(join: Join, kind: type[Puback]) -> None:
+    client = join()
+    client.send(kind(packet_identifier=77))
+    assert client.barrier() == []
+
+
+def test_a_pubrec_that_comes_again_is_answered_again(join: Join, topic: str) -> None:
+    client = join()
+    client.subscribe(topic, qos=2)
+    client.publish(topic, qos=2)
+    number = client.take(Publish, qos=2).packet_identifier
+    assert number is not None
+    for _ in range(2):
+        client.send(Pubrec(packet_identifier=number))
+        client.take(Pubrel, packet_identifier=number, reason_code=ReasonCode.SUCCESS)
+
+
 def test_MQTT_3_6_2_1_a_pubrec_the_server_does_not_know_gets_not_found(join: Join) -> None:
     client = join()
     client.send(Pubrec(packet_identifier=1234))
