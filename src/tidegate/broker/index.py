@@ -1,7 +1,7 @@
 """Who gets a topic: the subscription index and the routes derived from it.
 
 Theory of operation. Filters without wildcards live in a flat dictionary, filters with wildcards in a tree of
-levels; most deployments have many of the first and few of the second. Publishing never touches either:
+levels (`tree.py`); most deployments have many of the first and few of the second. Publishing never touches either:
 it looks up a `Route`, the ready answer for one topic, in `routes`. A change to an exact filter drops the one
 route it concerns; a change to a wildcard filter empties the cache and bumps `epoch`, which tells connections
 with a cache of their own (those whose rights differ) to empty theirs.
@@ -13,21 +13,24 @@ subscription identifiers [MQTT5-3.3.4-2] [MQTT5-3.3.4-3].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from tidegate.broker.hooks import NODE_TOPIC
 from tidegate.broker.shared import SharedGroup
+from tidegate.broker.tree import PAUSE, LevelTree, has_wildcard
 from tidegate.flow import load_report
 
 if TYPE_CHECKING:
+    from tidegate.broker.connection import Connection
     from tidegate.broker.session import Session
 
+K = TypeVar("K")
 MAX_ROUTES = 65_536
 MAX_CACHED_TOPIC = 512  # bytes; longer topics are looked up each time
 UNCACHED = (b"$SYS", NODE_TOPIC)
 LOAD_TOPIC = load_report.LOAD_TOPIC.encode()
-PLUS = b"+"
-HASH = b"#"
+RIGHTS_COST = 5  # units of work to ask whether a session may receive a topic
 
 
 class Subscription:
@@ -55,6 +58,14 @@ class Subscription:
         self.identifier = identifier
         self.share = share
         self.tag: tuple[int, ...] = ()  # of a member of a group: see `shared.Tag`
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether its session still has it."""
+        name = self.topic_filter
+        if self.share:
+            name = b"$share/%b/%b" % (self.share.encode(), name)
+        return self.session.subscriptions.get(name) is self
 
 
 class Target:
@@ -116,18 +127,72 @@ class Route:
         )
 
 
-class _Level:
-    """A node of the wildcard tree."""
-
-    __slots__ = ("children", "subscriptions")
-
-    def __init__(self) -> None:
-        self.children: dict[bytes, _Level] = {}
-        self.subscriptions: dict[tuple[Session, str], Subscription] = {}
+Entry: TypeAlias = "Subscription | dict[tuple[Session, str], Subscription]"
+"""What a filter has: one subscription as it is, as a dictionary for each of 1 000 000 filters would cost 232 bytes."""
 
 
-def has_wildcard(topic_filter: bytes) -> bool:
-    return PLUS in topic_filter or HASH in topic_filter
+class Search:
+    """Finds who gets a topic, a part at a time; publishers that cannot go on without it wait for it."""
+
+    __slots__ = ("_found", "_groups", "_has_paused", "_index", "_targets", "cost", "route", "topic", "waiters")
+
+    def __init__(self, index: SubscriptionIndex, topic: bytes) -> None:
+        self.topic = topic
+        self.route: Route | None = None
+        self.cost = 0
+        self.waiters: dict[Connection, None] | None = None
+        self._index = index
+        self._found = index.match(topic)
+        self._has_paused = False
+        self._targets: dict[Session, list[Subscription]] = {}
+        self._groups: dict[SharedGroup, list[Subscription]] = {}
+
+    def finish(self) -> Route:
+        while self.route is None:
+            self.go_on()
+        return self.route
+
+    def go_on(self, most: float = inf) -> None:
+        """Look for so many units of work; `route` is there when all is found."""
+        index, topic = self._index, self.topic
+        may_receive = index.may_receive
+        limit = self.cost + most
+        for subscription in self._found:
+            if subscription is None:
+                self.cost += PAUSE
+                if self.cost >= limit:
+                    self._has_paused = True
+                    return
+                continue
+            self.cost += 1
+            if may_receive is not None:
+                self.cost += RIGHTS_COST
+                if not may_receive(subscription.session, topic):
+                    continue
+            if not subscription.share:
+                self._targets.setdefault(subscription.session, []).append(subscription)
+            elif not index.has_far_groups:
+                group = index.groups.get((subscription.share, subscription.topic_filter))
+                if group is not None:  # it may have lost its last member in a pause
+                    self._groups.setdefault(group, []).append(subscription)
+        self._make_route()
+
+    def _make_route(self) -> None:
+        if self._has_paused:
+            self._targets = _in_force(self._targets)
+            self._groups = _in_force(self._groups)
+        targets = [Target(session, tuple(found)) for session, found in self._targets.items()]
+        # A group of which only some may receive this topic is cut down to those, for this route.
+        shared = (
+            group if len(members) == len(group.members) else group.restricted(members)
+            for group, members in self._groups.items()
+        )
+        self.route = Route(targets, tuple(shared), self.topic)
+
+
+def _in_force(found: dict[K, list[Subscription]]) -> dict[K, list[Subscription]]:
+    left = ((key, [each for each in subscriptions if each.is_in_force]) for key, subscriptions in found.items())
+    return {key: subscriptions for key, subscriptions in left if subscriptions}
 
 
 class SubscriptionIndex:
@@ -148,9 +213,8 @@ class SubscriptionIndex:
     )
 
     def __init__(self, make_group: Callable[[str, bytes], SharedGroup]) -> None:
-        # A single subscription is stored bare: a dictionary for each of 1 000 000 topics would cost 232 bytes.
-        self._exact: dict[bytes, Subscription | dict[tuple[Session, str], Subscription]] = {}
-        self._tree = _Level()
+        self._exact: dict[bytes, Entry] = {}
+        self._tree: LevelTree[Entry] = LevelTree()
         self.groups: dict[tuple[str, bytes], SharedGroup] = {}
         self.make_group = make_group
         self.has_far_groups = False  # another node chooses the members of groups: no route has any
@@ -165,19 +229,26 @@ class SubscriptionIndex:
 
     def add(self, subscription: Subscription) -> bool:
         """Add or replace; True if it is new for its session."""
-        key = (subscription.session, subscription.share)
         topic_filter = subscription.topic_filter
-        if has_wildcard(topic_filter):
-            level = self._tree
-            for name in topic_filter.split(b"/"):
-                child = level.children.get(name)
-                if child is None:
-                    child = level.children[name] = _Level()
-                level = child
-            is_new = key not in level.subscriptions
-            level.subscriptions[key] = subscription
+        is_wildcard = has_wildcard(topic_filter)
+        entry = self._tree.get(topic_filter) if is_wildcard else self._exact.get(topic_filter)
+        is_new = True
+        if entry is None:
+            entry = subscription
+        elif isinstance(entry, Subscription):
+            if (entry.session, entry.share) == (subscription.session, subscription.share):
+                is_new = False
+                entry = subscription
+            else:
+                entry = {(each.session, each.share): each for each in (entry, subscription)}
         else:
-            is_new = self._add_exact(key, subscription)
+            size = len(entry)
+            entry[subscription.session, subscription.share] = subscription
+            is_new = len(entry) > size
+        if is_wildcard:
+            self._tree.put(topic_filter, entry)
+        else:
+            self._exact[topic_filter] = entry
         if subscription.share:
             group_key = (subscription.share, topic_filter)
             group = self.groups.get(group_key)
@@ -191,29 +262,23 @@ class SubscriptionIndex:
             self.on_change(subscription, True)
         return is_new
 
-    def _add_exact(self, key: tuple[Session, str], subscription: Subscription) -> bool:
-        entry = self._exact.get(subscription.topic_filter)
-        if entry is None:
-            self._exact[subscription.topic_filter] = subscription
-            return True
-        if isinstance(entry, Subscription):
-            if (entry.session, entry.share) == key:
-                self._exact[subscription.topic_filter] = subscription
-                return False
-            entry = self._exact[subscription.topic_filter] = {(entry.session, entry.share): entry}
-        is_new = key not in entry
-        entry[key] = subscription
-        return is_new
-
     def remove(self, subscription: Subscription) -> None:
-        """Remove one, if it is there; cost grows with the levels of its filter."""
+        """Remove one, if it is there."""
         topic_filter = subscription.topic_filter
-        if has_wildcard(topic_filter):
-            is_removed = self._remove_wildcard(subscription, topic_filter.split(b"/"))
-        else:
-            is_removed = self._remove_exact(subscription)
-        if not is_removed:
+        is_wildcard = has_wildcard(topic_filter)
+        entry = self._tree.get(topic_filter) if is_wildcard else self._exact.get(topic_filter)
+        if isinstance(entry, dict):
+            key = (subscription.session, subscription.share)
+            if entry.get(key) is not subscription:
+                return
+            del entry[key]
+        elif entry is not subscription:
             return
+        if not isinstance(entry, dict) or not entry:
+            if is_wildcard:
+                self._tree.remove(topic_filter)
+            else:
+                del self._exact[topic_filter]
         if subscription.share:
             group = self.groups[subscription.share, topic_filter]
             group.remove(subscription)
@@ -224,38 +289,6 @@ class SubscriptionIndex:
         self.invalidate(topic_filter)
         if self.on_change is not None:
             self.on_change(subscription, False)
-
-    def _remove_exact(self, subscription: Subscription) -> bool:
-        entry = self._exact.get(subscription.topic_filter)
-        if isinstance(entry, dict):
-            key = (subscription.session, subscription.share)
-            if entry.get(key) is not subscription:
-                return False
-            del entry[key]
-            if entry:
-                return True
-        elif entry is not subscription:
-            return False
-        del self._exact[subscription.topic_filter]
-        return True
-
-    def _remove_wildcard(self, subscription: Subscription, names: list[bytes]) -> bool:
-        path = [self._tree]
-        for name in names:
-            child = path[-1].children.get(name)
-            if child is None:
-                return False
-            path.append(child)
-        key = (subscription.session, subscription.share)
-        if path[-1].subscriptions.get(key) is not subscription:
-            return False
-        del path[-1].subscriptions[key]
-        for depth in range(len(names), 0, -1):
-            level = path[depth]
-            if level.subscriptions or level.children:
-                break
-            del path[depth - 1].children[names[depth - 1]]
-        return True
 
     def invalidate(self, topic_filter: bytes) -> None:
         """Forget the routes a filter takes part in."""
@@ -274,67 +307,48 @@ class SubscriptionIndex:
 
     def route(self, topic: bytes) -> Route:
         """The route of a valid topic name; from the cache, or made now."""
-        route = self.routes.get(topic)
-        if route is None:
-            # A cached route would let clients publish to $SYS, hand on reports and what is for nodes; and the cache
-            # is bounded.
-            if topic.startswith(UNCACHED) or len(topic) > MAX_CACHED_TOPIC:
-                return self._make_route(topic)
+        return self.routes.get(topic) or self.keep(Search(self, topic).finish())
+
+    def search(self, topic: bytes, most: int) -> Search:
+        """The same in parts: what was found in the cache, or with so many units of work, has its route."""
+        search = Search(self, topic)
+        search.route = self.routes.get(topic)
+        if search.route is None:
+            search.go_on(most)
+            if search.route is not None:
+                self.keep(search.route)
+        return search
+
+    def keep(self, route: Route) -> Route:
+        """Put a new route into the cache, which is bounded, if it may be there.
+
+        A cached route would let clients publish to $SYS, hand on reports and what is for nodes.
+        """
+        topic = route.topic
+        if not topic.startswith(UNCACHED) and len(topic) <= MAX_CACHED_TOPIC:
             if len(self.routes) >= MAX_ROUTES:
                 self.forget_routes()
-            route = self.routes[topic] = self._make_route(topic)
+            self.routes[topic] = route
         return route
 
-    def _make_route(self, topic: bytes) -> Route:
-        by_session: dict[Session, list[Subscription]] = {}
-        groups: dict[SharedGroup, list[Subscription]] = {}
-        for subscription in self.match(topic):
-            if self.may_receive is not None and not self.may_receive(subscription.session, topic):
-                continue
-            if subscription.share:
-                if self.has_far_groups:
-                    continue
-                group = self.groups[subscription.share, subscription.topic_filter]
-                groups.setdefault(group, []).append(subscription)
-            else:
-                by_session.setdefault(subscription.session, []).append(subscription)
-        targets = [Target(session, tuple(found)) for session, found in by_session.items()]
-        # A group of which only some may receive this topic is cut down to those, for this route.
-        shared = (
-            group if len(members) == len(group.members) else group.restricted(members)
-            for group, members in groups.items()
-        )
-        return Route(targets, tuple(shared), topic)
-
-    def match(self, topic: bytes) -> Iterator[Subscription]:
-        """Every subscription whose filter matches the topic name."""
+    def match(self, topic: bytes) -> Iterator[Subscription | None]:
+        """Every subscription whose filter matches the topic name, and None where the search may pause."""
         entry = self._exact.get(topic)
-        if isinstance(entry, Subscription):
-            yield entry
-        elif entry is not None:
-            yield from entry.values()
-        tree = self._tree
-        if not tree.children:
-            return
-        names = topic.split(b"/")
-        last = len(names)
-        # [MQTT5-4.7.2-1] [MQTT3-4.7.2-1]: no wildcard in the first level matches a topic that begins with $.
-        is_hidden = topic.startswith(b"$")
-        stack = [(tree, 0)]
-        while stack:
-            level, depth = stack.pop()
-            children = level.children
-            if not (is_hidden and depth == 0):
-                tail = children.get(HASH)
-                if tail is not None:
-                    yield from tail.subscriptions.values()
-                if depth < last:
-                    child = children.get(PLUS)
-                    if child is not None:
-                        stack.append((child, depth + 1))
-            if depth == last:
-                yield from level.subscriptions.values()
-            else:
-                child = children.get(names[depth])
-                if child is not None:
-                    stack.append((child, depth + 1))
+        if entry is not None:
+            yield from _each(entry)
+        if self._tree.count:
+            for found in self._tree.matching(topic):
+                if isinstance(found, dict):
+                    yield from _each(found)
+                else:
+                    yield found
+
+
+def _each(entry: Entry) -> Iterator[Subscription | None]:
+    if isinstance(entry, Subscription):
+        yield entry
+        return
+    for number, subscription in enumerate(list(entry.values())):
+        if number % PAUSE == PAUSE - 1:
+            yield None
+        yield subscription

@@ -1,19 +1,15 @@
 """Retained messages: one per topic, found by exact name or by wildcard filter.
 
-The tree mirrors topic levels so that a filter visits only what can match; a node is a dictionary from level to
-node, and the message of a topic is stored under `None`, which no level can be.
+A tree of the topics lets a filter visit only what can match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from tidegate.broker.hooks import NODE_TOPIC
-from tidegate.broker.index import HASH, PLUS, has_wildcard
 from tidegate.broker.message import Message
-
-_Node = dict[Any, Any]
+from tidegate.broker.tree import LevelTree, has_wildcard
 
 
 class Retained:
@@ -23,7 +19,7 @@ class Retained:
 
     def __init__(self, capacity: int, now: Callable[[], float]) -> None:
         self._by_topic: dict[bytes, Message] = {}
-        self._tree: _Node = {}
+        self._tree: LevelTree[bytes] = LevelTree()
         self.capacity = capacity
         self.now = now
         self.size_bytes = 0
@@ -48,13 +44,8 @@ class Retained:
             self.size_bytes -= old.size_bytes
         self._by_topic[topic] = message
         self.size_bytes += message.size_bytes
-        node = self._tree
-        for level in topic.split(b"/"):
-            child = node.get(level)
-            if child is None:
-                child = node[level] = {}
-            node = child
-        node[None] = message
+        if old is None:
+            self._tree.put(topic, topic)
         for watch in self.watchers:
             watch(topic, old, message)
         return True
@@ -64,16 +55,7 @@ class Retained:
         if old is None:
             return
         self.size_bytes -= old.size_bytes
-        path: list[tuple[_Node, bytes]] = []
-        node = self._tree
-        for level in topic.split(b"/"):
-            path.append((node, level))
-            node = node[level]
-        del node[None]
-        for parent, level in reversed(path):
-            if parent[level]:
-                break
-            del parent[level]
+        self._tree.remove(topic)
         for watch in self.watchers:
             watch(topic, old, None)
 
@@ -85,45 +67,19 @@ class Retained:
         return message
 
     def match(self, topic_filter: bytes) -> Iterator[Message]:
-        """Messages whose topic matches; lazily, so that a long answer can be given in pieces.
+        """Messages whose topic matches."""
+        return (message for message in self.search(topic_filter) if message is not None)
+
+    def search(self, topic_filter: bytes) -> Iterator[Message | None]:
+        """The same lazily, and None where the search may pause, so that a long answer can be given in pieces.
 
         Changes made meanwhile are seen or not, each topic at most once.
         """
-        if not has_wildcard(topic_filter):
-            message = self.get(topic_filter)
-            if message is not None:
-                yield message
-            return
-        for message in self._walk(self._tree, topic_filter.split(b"/"), 0):
-            if message.expires is not None and message.expires <= self.now():
-                self.remove(message.topic)
+        topics = self._tree.below(topic_filter) if has_wildcard(topic_filter) else (topic_filter,)
+        for topic in topics:
+            if topic is None:
+                yield None
             else:
-                yield message
-
-    def _walk(self, node: _Node, names: list[bytes], depth: int) -> Iterator[Message]:
-        if depth == len(names):
-            if None in node:
-                yield node[None]
-            return
-        name = names[depth]
-        if name == HASH:
-            yield from self._below(node, skip_hidden=depth == 0)
-        elif name == PLUS:
-            for level in list(node):
-                if level is not None and not (depth == 0 and level[:1] == b"$") and level in node:
-                    yield from self._walk(node[level], names, depth + 1)
-        elif name in node:
-            yield from self._walk(node[name], names, depth + 1)
-
-    def _below(self, node: _Node, skip_hidden: bool) -> Iterator[Message]:
-        stack = [node]
-        while stack:
-            current = stack.pop()
-            for level in list(current):
-                if level not in current:
-                    continue
-                if level is None:
-                    yield current[None]
-                elif not (skip_hidden and level[:1] == b"$"):
-                    stack.append(current[level])
-            skip_hidden = False
+                message = self.get(topic)
+                if message is not None:
+                    yield message

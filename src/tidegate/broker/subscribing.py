@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from tidegate.broker.handing_on import help_others
 from tidegate.broker.hooks import NODE_TOPIC
-from tidegate.broker.index import Subscription, has_wildcard
+from tidegate.broker.index import Subscription
 from tidegate.broker.publishing import answer
+from tidegate.broker.tree import has_wildcard
 from tidegate.mqtt import packets
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.encode import encode_packet

@@ -106,11 +106,11 @@ class Watched:
             "subscriptions": index.count,
             "shared_subscriptions": index.shared_count,
             "exact_filters": len(index._exact),
-            "filter_tree": len(index._tree.children),
+            "filter_tree": index._tree.count,
             "groups": len(index.groups),
             "retained": len(core.retained),
             "retained_bytes": core.retained.size_bytes,
-            "retained_tree": len(core.retained._tree),
+            "retained_tree": core.retained._tree.count,
             "listener_connections": sum(each.connections for each in self.running.broker._listeners),
         } | self.objects()
 

@@ -144,7 +144,7 @@ def test_an_index_whose_subscriptions_are_all_removed_keeps_nothing(history: lis
     for subscription in model.values():
         index.remove(subscription)
     assert (index.count, index.shared_count, index.groups) == (0, 0, {})
-    assert not index._exact and not index._tree.children
+    assert not index._exact and not index._tree.count
     check(index, {}, people, {0, 1, 2, 3})
 
 
