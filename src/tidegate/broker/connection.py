@@ -20,7 +20,6 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.broker import control, fastpath, holding, judging, publishing
@@ -39,8 +38,9 @@ if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
     from tidegate.broker.core import Core
     from tidegate.broker.hooks import Exchange
-    from tidegate.broker.index import Route
+    from tidegate.broker.index import Route, Search
     from tidegate.broker.listener import Listener
+    from tidegate.broker.long_work import Job
     from tidegate.broker.session import Session
     from tidegate.broker.store.batch import Batch
     from tidegate.broker.waiting import Waitable
@@ -68,9 +68,11 @@ class Connection(asyncio.Protocol):
         "auth_method",
         "close_reason",
         "core",
+        "debt",
         "exchange",
         "expiry_alarm",
         "feeds",
+        "found",
         "group_tag",
         "has_long_pings",
         "hears_moves",
@@ -78,8 +80,10 @@ class Connection(asyncio.Protocol):
         "held_bytes",
         "is_cleared",
         "is_closing",
+        "is_feeding",
         "is_hushed",
         "is_reading",
+        "job",
         "keep_alive",
         "keep_alive_slot",
         "kept_quota",
@@ -162,7 +166,11 @@ class Connection(asyncio.Protocol):
         self.has_long_pings = False  # PINGREQ may carry a load report: it was agreed on
         self.auth_method: str | None = None
         self.exchange: Exchange | None = None
-        self.feeds: deque[Iterator[None]] | None = None
+        self.debt = 0  # what a packet caused beyond its own handling, in units of `holding.COSTS`
+        self.job: Job | None = None  # a packet is handled in parts; what came behind it waits in `more`
+        self.found: Search | None = None  # for the PUBLISH that waited for it
+        self.feeds: deque[Job] | None = None  # retained messages that answer its subscriptions
+        self.is_feeding = False
         self.last_batch: Batch | None = None  # what its last acknowledgement waits for
 
     # -- bytes in -------------------------------------------------------------------------------------------
@@ -285,9 +293,12 @@ class Connection(asyncio.Protocol):
     def serve(self) -> None:
         """Handle the next part of what a turn had no time for."""
         data = self.more
-        if data is None or self.is_closing or self.is_hushed or self._is_choked():
+        if data is None or self.job is not None or self.is_closing or self.is_hushed or self._is_choked():
             return
         self.more = None
+        if not data:
+            self.resume_reading()
+            return
         size = max(self.core.lanes.part, self.need)
         self.need = 0
         left = self._take(data[:size])
@@ -308,10 +319,37 @@ class Connection(asyncio.Protocol):
         """Go on with `data` in the next turn, after others had theirs."""
         self.more = data
         core = self.core
+        if self.job is not None:
+            return
         if core.lanes.is_open and data[0] >> 4 == PacketType.PUBLISH:
             core.lanes.put(self)
         else:
             core.loop.call_soon(self.serve)
+
+    def do(self, job: Job) -> None:
+        """Do what a packet asks for: at once if that is short, else in parts, and what comes behind it waits."""
+        for cost in job:
+            self.debt += cost
+            if self.debt > TURN_BUDGET:
+                self.job = job
+                self.more = b""
+                self.core.long_work.add(self._go_on_with(job))
+                return
+
+    def _go_on_with(self, job: Job) -> Job:
+        """The rest of it, as long as the connection serves its session."""
+        try:
+            for cost in job:
+                yield cost
+                if self.is_closing or self.is_hushed or self.session.conn is not self:
+                    return  # `unhush` goes on
+        except MQTTError as error:
+            self.fail(error)
+        except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
+            self.fail_unexpectedly()
+        self.job = None
+        self.last_seen = self.core.now()
+        self.serve()
 
     def _forget_partial(self) -> None:
         self.rest = None
@@ -404,6 +442,7 @@ class Connection(asyncio.Protocol):
                             else:
                                 if run is not None:
                                     self._forward(run, data[run_start:pos], run_count)
+                                    budget -= run.cost // 4
                                 run = route
                                 run_start = pos
                                 run_count = 1
@@ -417,6 +456,7 @@ class Connection(asyncio.Protocol):
                             start = pos
                             pos, count = fastpath.shared_run(self, groups, data, pos, topic_end, end)
                             received += count - 1
+                            budget -= self.debt
                             if core.tap is not None:
                                 core.tap.run(self, route, 0, count, pos - start)
                             continue
@@ -427,7 +467,7 @@ class Connection(asyncio.Protocol):
                     reached, count = fastpath.publishes(self, data, pos, size)
                     if count:
                         received += count - 1
-                        budget -= count
+                        budget -= self.debt
                         pos = reached
                         continue
                 elif first in ACKNOWLEDGEMENTS and length == 2:
@@ -437,7 +477,7 @@ class Connection(asyncio.Protocol):
                         budget -= (reached - pos) // 8
                         pos = reached
                         continue
-                budget -= COSTS.get(first >> 4, 5)
+                self.debt = COSTS.get(first >> 4, 5)
                 if first & 0xF0 == 0x30:
                     if not publishing.on_publish(self, data, pos, first, body, end):
                         self.hold()
@@ -446,8 +486,12 @@ class Connection(asyncio.Protocol):
                     control.on_control(self, first, data[body:end])
                     if self.is_closing:
                         return b""
+                    if self.job is not None:
+                        self.more = data[end:]
+                        return b""
                     if self.read_epoch != core.index.epoch:
                         self.refresh_routes()  # it subscribed, perhaps to what it publishes next
+                budget -= self.debt
                 pos = end
             if run is not None:
                 self._forward(run, data[run_start:pos], run_count)
@@ -555,7 +599,7 @@ class Connection(asyncio.Protocol):
         self.more = None
         self.last_seen = self.core.now()
         data = b"".join(parts)
-        if data:
+        if data or self.job is not None:
             self.defer(data)
         else:
             self.resume_reading()
@@ -601,7 +645,9 @@ class Connection(asyncio.Protocol):
         session = self.session
         self.is_hushed = False
         session.quota = self.kept_quota
-        if not self.more:
+        if self.job is not None:
+            self.core.long_work.add(self._go_on_with(self.job))
+        elif not self.more:
             self.more = None
         if self.held is not None and self.waits_for is None:
             self.core.loop.call_soon(self.release)
@@ -666,30 +712,43 @@ class Connection(asyncio.Protocol):
             self.core.loop.call_soon(self.serve)
         else:
             self.resume_reading()
-        if self.feeds is not None:
-            self.core.loop.call_soon(self.feed)
+        self.feed()
 
     def feed(self) -> None:
         """Go on with long answers (retained messages) while the client keeps up."""
-        feeds = self.feeds
-        while feeds and not self.is_closing:
-            session = self.session
+        if self.feeds is not None and not self.is_feeding:
+            self.is_feeding = True
+            self.core.long_work.add(self._feed())
+
+    def feed_now(self) -> None:
+        """The next part at once, for who decides when clients are written to."""
+        if not self.is_feeding:
+            left = TURN_BUDGET
+            for cost in self._feed():
+                left -= cost
+                if left < 0:
+                    break
+
+    def _feed(self) -> Job:
+        feeds, session = self.feeds, self.session
+        while feeds and not self.is_closing and session.conn is self:
             if session.paused:
+                self.is_feeding = False
                 return  # `resume_writing` comes back here
             if session.pending is not None and len(session.pending) > 1_000:
+                self.is_feeding = False
                 self.core.loop.call_later(0.05, self.feed)
                 return
             try:
-                is_done = next(feeds[0], self) is self
+                cost = next(feeds[0], None)
             except Exception:
                 log.exception("unexpected error while sending retained messages")
-                is_done = True
-            if is_done:
+                cost = None
+            if cost is None:
                 feeds.popleft()
-            else:
-                self.core.loop.call_soon(self.feed)
-                return
+            yield cost or 1
         self.feeds = None
+        self.is_feeding = False
 
     def expires_at(self, wall: float) -> None:
         """What proved the client's identity is valid until then."""

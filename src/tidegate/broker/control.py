@@ -10,7 +10,7 @@ from tidegate.flow.load_report import LOAD_PROPERTY, parse_pingreq
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import decode_packet
 from tidegate.mqtt.errors import MalformedPacket, MQTTError, ProtocolError
-from tidegate.mqtt.packets import Auth, Disconnect, Puback, Pubcomp, Pubrec, Pubrel, Subscribe, Unsubscribe
+from tidegate.mqtt.packets import Auth, Disconnect, Puback, Pubcomp, Pubrec, Pubrel
 from tidegate.mqtt.primitives import read_variable_byte_integer
 from tidegate.mqtt.properties import Property
 
@@ -32,7 +32,14 @@ def on_control(conn: Connection, first: int, body: bytes) -> None:
             if report is not None:
                 session.on_report(report)
         return
-    packet = decode_packet(first, body, conn.version)
+    if first == 0x82:
+        conn.do(subscribing.subscribe(conn, body))
+        return
+    if first == 0xA2:
+        conn.do(subscribing.unsubscribe(conn, body))
+        return
+    conn.debt += len(body) // publishing.BYTES_A_UNIT
+    packet = decode_packet(first, body, conn.version, conn.core.limits.max_user_properties)
     match packet:
         case Puback():
             session.on_puback(packet.packet_identifier)
@@ -46,10 +53,6 @@ def on_control(conn: Connection, first: int, body: bytes) -> None:
             publishing.on_pubrel(conn, packet.packet_identifier)
         case Pubcomp():
             session.on_pubcomp(packet.packet_identifier)
-        case Subscribe():
-            subscribing.on_subscribe(conn, packet)
-        case Unsubscribe():
-            subscribing.on_unsubscribe(conn, packet)
         case Disconnect():
             settle_disconnect(conn, packet)
             conn.close(CloseReason.CLIENT_DISCONNECTED, linger=False)

@@ -27,10 +27,11 @@ from tidegate.broker.gate import Gate
 from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Authoriser, Cluster, Hooks, SessionObserver
-from tidegate.broker.index import SubscriptionIndex
+from tidegate.broker.index import Search, SubscriptionIndex
 from tidegate.broker.lanes import Lanes
 from tidegate.broker.late import LateMessages
 from tidegate.broker.load_state import LoadMeter
+from tidegate.broker.long_work import Job, LongWork
 from tidegate.broker.message import Message
 from tidegate.broker.pressure import (
     DROP_SHARE,
@@ -122,6 +123,7 @@ class Core:
         self._load_told = Load.LOW  # in the log
         self._load_since = self.now()
         self.lanes = Lanes(self)
+        self.long_work = LongWork(self)
         self.gate: Gate | None = None
         self.tap: Tap | None = None
         self.priors: Mapping[str, Prior] = {}
@@ -255,7 +257,19 @@ class Core:
         """Publish on behalf of the node itself (wills, $SYS, embedding programs)."""
         if message.retain and self.features.retain_available:
             self.retained.keep(message)
-        distribute(self, message, self.index.route(message.topic), None)
+        search = self.index.search(message.topic)
+        if search.route is None:
+            self.long_work.add(self._publish_found(message, search))
+        else:
+            distribute(self, message, search.route, None)
+
+    def _publish_found(self, message: Message, search: Search) -> Job:
+        yield from search.rest()
+        distribute(self, message, search.finish(), None)
+
+    def find(self, search: Search) -> None:
+        """Find the rest in parts, and tell the publishers that wait for it."""
+        self.long_work.add(_find(search))
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -707,6 +721,11 @@ class Core:
             task.cancel()
         for conn in list(self.closing):
             conn.abort()
+
+
+def _find(search: Search) -> Job:
+    yield from search.rest()
+    release(search)
 
 
 def _may_receive(authoriser: Authoriser, session: Session, topic: bytes) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Two-byte forms of all packet identifiers: a lookup is a third of the price of int.to_bytes, for 3 MB.
 PACKET_IDENTIFIERS = tuple(i.to_bytes(2, "big") for i in range(65_536))
 RELEASED_UNSTORED = (0, RELEASED, 0)
+MAX_SENT, MAX_SHARED = 8_000, 2_000  # copies after which other clients may have their turn
 PUBACK = b"\x40\x02"
 PUBREC = b"\x50\x02"
 PUBREL = b"\x62\x02"
@@ -124,7 +125,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
                 target.deliver(message, qos)
         acks.append(pid)
         pos = end
-        if core.full:
+        if core.full or sent > MAX_SENT:
             break
     if acks:
         if run is not None and tap is not None and len(acks) > run_acks:
@@ -135,6 +136,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
         counters.publish_received += len(acks)
         counters.publish_bytes_received += pos - start
         counters.publish_sent += sent
+    conn.debt = len(acks) + sent // 4
     return pos, len(acks)
 
 
@@ -240,8 +242,9 @@ def shared_run(
                 missed += 1
         pos += step
         count += 1
-        if pos > last or not data.startswith(head, pos):
+        if pos > last or not data.startswith(head, pos) or count * len(groups) > MAX_SHARED:
             break
+    conn.debt = count * len(groups)
     counters = core.counters
     counters.publish_received += count
     counters.publish_bytes_received += pos - start

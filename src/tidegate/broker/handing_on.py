@@ -27,6 +27,7 @@ from tidegate.broker.takers import Takers
 if TYPE_CHECKING:
     from tidegate.broker.durable import Durable
     from tidegate.broker.index import Subscription
+    from tidegate.broker.long_work import Job
     from tidegate.broker.session import Delivery, Session
 
 # In flight, and another member has it now; keeps the identifier until it is acknowledged.
@@ -87,18 +88,20 @@ def hand_on_later(session: Session, epoch: int) -> None:
         hand_on(session)
 
 
-def help_others(session: Session) -> None:
-    """A member joined or came back: it takes what those have who are away, or stalled, and what is nobody's."""
+def help_others(session: Session, subscriptions: Iterable[Subscription]) -> Job:
+    """A member joined groups or came back: it takes what those have who are away, or stalled, and what is nobody's."""
     core = session.core
-    for subscription in list(session.subscriptions.values()):
+    asked = {session}
+    for subscription in subscriptions:
         group = core.index.groups.get((subscription.share, subscription.topic_filter))
-        if not subscription.share or group is None:
-            continue
-        for member in list(group.members):
-            if member.session is not session and _is_idle(member.session):
-                hand_on(member.session)
+        yield 1
+        for member in list(group.members) if group is not None else ():
+            other = member.session
+            if other not in asked:
+                asked.add(other)
+                yield PART if _is_idle(other) and hand_on(other) else 1
     for estate in list(core.estates):
-        hand_on(estate)
+        yield PART if hand_on(estate) else 1
 
 
 def _is_idle(session: Session) -> bool:

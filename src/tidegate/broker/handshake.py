@@ -159,7 +159,8 @@ class Handshake(asyncio.Protocol):
         self._buffer = buffer[body + length :]
         self.core.counters.messages_received += 1
         try:
-            packet = decode_packet(buffer[0], buffer[body : body + length], 5)
+            most = self.core.limits.max_user_properties // 10
+            packet = decode_packet(buffer[0], buffer[body : body + length], 5, most)
         except UnsupportedProtocolVersion as error:
             if error.name not in NAMES:
                 self.abort()  # another protocol: no answer would be understood
@@ -471,7 +472,7 @@ class Handshake(asyncio.Protocol):
         if present:
             session.resume()
             if session.load is not None:
-                help_others(session)
+                core.long_work.add(help_others(session, list(session.subscriptions.values())))
         self.transport = None
         if not transport.is_reading():
             transport.resume_reading()

@@ -70,12 +70,17 @@ def consume(conn: Connection, data: bytes) -> bytes:
                     # The client closes next: that is not seen before what it sent had its turn.
                     conn.set_reading(False)
             else:
-                budget -= COSTS.get(kind, 5)
+                conn.debt = COSTS.get(kind, 5)
                 core.counters.messages_received += 1
                 conn.last_seen = core.now()
                 control.on_control(conn, data[pos], data[body:end])
                 if conn.is_closing:
                     return b""
+                if conn.job is not None:
+                    conn.more = data[end:]
+                    conn.set_reading(False)
+                    return b""
+                budget -= conn.debt
             pos = end
     except MQTTError as error:
         conn.fail(error)

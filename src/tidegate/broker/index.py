@@ -17,12 +17,14 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from tidegate.broker.hooks import NODE_TOPIC
+from tidegate.broker.long_work import STEP
 from tidegate.broker.shared import SharedGroup
 from tidegate.broker.tree import PAUSE, LevelTree, has_wildcard
 from tidegate.flow import load_report
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
+    from tidegate.broker.long_work import Job
     from tidegate.broker.session import Session
 
 K = TypeVar("K")
@@ -30,6 +32,7 @@ MAX_ROUTES = 65_536
 MAX_CACHED_TOPIC = 512  # bytes; longer topics are looked up each time
 UNCACHED = (b"$SYS", NODE_TOPIC)
 LOAD_TOPIC = load_report.LOAD_TOPIC.encode()
+SOON = 1_000  # units of work for a search before others have their turn
 RIGHTS_COST = 5  # units of work to ask whether a session may receive a topic
 
 
@@ -93,11 +96,12 @@ class Route:
     version as they came; else None. exact4, exact5: by QoS, all recipients if every one of them takes that QoS
     from a publisher of that version with nothing but the packet identifier changed; else None. groups4, groups5:
     the shared groups, if there are no other recipients and every member takes QoS 0 as it came; else None.
+    cost: of handing on one message, in units of work.
     """
 
     __slots__ = (
-        "exact4", "exact5", "fast4", "fast5", "groups4", "groups5", "plain4", "plain5", "shared", "special", "targets",
-        "topic",
+        "cost", "exact4", "exact5", "fast4", "fast5", "groups4", "groups5", "plain4", "plain5", "shared", "special",
+        "targets", "topic",
     )  # fmt: skip
 
     is_internal: ClassVar = False  # the message is for the broker itself
@@ -109,6 +113,7 @@ class Route:
         self.plain4 = tuple(t.session for t in targets if t.is_plain and t.session.version != 5)
         self.plain5 = tuple(t.session for t in targets if t.is_plain and t.session.version == 5)
         self.special = tuple(t for t in targets if not t.is_plain)
+        self.cost = len(targets) + len(shared) + sum(len(t.subscriptions) for t in self.special)
         simple = not self.special and not shared
         self.fast4: tuple[Session, ...] | None = self.plain4 if simple and not self.plain5 else None
         self.fast5: tuple[Session, ...] | None = self.plain5 if simple and not self.plain4 else None
@@ -132,9 +137,24 @@ Entry: TypeAlias = "Subscription | dict[tuple[Session, str], Subscription]"
 
 
 class Search:
-    """Finds who gets a topic, a part at a time; publishers that cannot go on without it wait for it."""
+    """Finds who gets a topic, a part at a time; publishers that cannot go on without it wait for it.
 
-    __slots__ = ("_found", "_groups", "_has_paused", "_index", "_targets", "cost", "route", "topic", "waiters")
+    A subscription that is new since the search began is found or not: it came after the message. A route that may have
+    missed one is not kept.
+    """
+
+    __slots__ = (
+        "_changes",
+        "_found",
+        "_groups",
+        "_has_paused",
+        "_index",
+        "_targets",
+        "cost",
+        "route",
+        "topic",
+        "waiters",
+    )
 
     def __init__(self, index: SubscriptionIndex, topic: bytes) -> None:
         self.topic = topic
@@ -142,6 +162,7 @@ class Search:
         self.cost = 0
         self.waiters: dict[Connection, None] | None = None
         self._index = index
+        self._changes = index.changes
         self._found = index.match(topic)
         self._has_paused = False
         self._targets: dict[Session, list[Subscription]] = {}
@@ -151,6 +172,12 @@ class Search:
         while self.route is None:
             self.go_on()
         return self.route
+
+    def rest(self) -> Job:
+        while self.route is None:
+            before = self.cost
+            self.go_on(STEP)
+            yield self.cost - before
 
     def go_on(self, most: float = inf) -> None:
         """Look for so many units of work; `route` is there when all is found."""
@@ -188,6 +215,8 @@ class Search:
             for group, members in self._groups.items()
         )
         self.route = Route(targets, tuple(shared), self.topic)
+        if self._index.changes == self._changes:
+            self._index.keep(self.route)
 
 
 def _in_force(found: dict[K, list[Subscription]]) -> dict[K, list[Subscription]]:
@@ -201,6 +230,7 @@ class SubscriptionIndex:
     __slots__ = (
         "_exact",
         "_tree",
+        "changes",
         "count",
         "epoch",
         "groups",
@@ -222,6 +252,7 @@ class SubscriptionIndex:
         self.may_receive: Callable[[Session, bytes], bool] | None = None
         self.routes: dict[bytes, Route] = {}
         self.epoch = 0
+        self.changes = 0  # of subscriptions, and of what rests on them
         self.count = 0
         self.shared_count = 0
 
@@ -295,11 +326,13 @@ class SubscriptionIndex:
         if has_wildcard(topic_filter):
             self.forget_routes()
         else:
+            self.changes += 1
             route = self.routes.pop(topic_filter, None)
             if route is not None:
                 self.epoch += 1
 
     def forget_routes(self) -> None:
+        self.changes += 1
         self.routes.clear()
         self.epoch += 1
 
@@ -307,19 +340,17 @@ class SubscriptionIndex:
 
     def route(self, topic: bytes) -> Route:
         """The route of a valid topic name; from the cache, or made now."""
-        return self.routes.get(topic) or self.keep(Search(self, topic).finish())
+        return self.routes.get(topic) or Search(self, topic).finish()
 
-    def search(self, topic: bytes, most: int) -> Search:
-        """The same in parts: what was found in the cache, or with so many units of work, has its route."""
+    def search(self, topic: bytes) -> Search:
+        """The same in parts: what is found soon has its route."""
         search = Search(self, topic)
         search.route = self.routes.get(topic)
         if search.route is None:
-            search.go_on(most)
-            if search.route is not None:
-                self.keep(search.route)
+            search.go_on(SOON)
         return search
 
-    def keep(self, route: Route) -> Route:
+    def keep(self, route: Route) -> None:
         """Put a new route into the cache, which is bounded, if it may be there.
 
         A cached route would let clients publish to $SYS, hand on reports and what is for nodes.
@@ -329,7 +360,6 @@ class SubscriptionIndex:
             if len(self.routes) >= MAX_ROUTES:
                 self.forget_routes()
             self.routes[topic] = route
-        return route
 
     def match(self, topic: bytes) -> Iterator[Subscription | None]:
         """Every subscription whose filter matches the topic name, and None where the search may pause."""

@@ -52,6 +52,7 @@ REPORT.fast4 = REPORT.fast5 = None
 BETWEEN_NODES = InternalRoute([], ())
 BETWEEN_NODES.fast4 = BETWEEN_NODES.fast5 = None
 MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
+BYTES_A_UNIT = 8  # of properties: so many are decoded in about a microsecond
 ORDER = Route([], ())  # what an operator orders: see `operating`
 ORDER.fast4 = ORDER.fast5 = None
 
@@ -106,6 +107,9 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     route = conn.routes.get(topic)
     if route is None:
         route = resolve(conn, topic)
+        if route is None:
+            return False
+    conn.debt += route.cost
     if not is_raw and conn.group_tag:
         assert core.cluster is not None
         route = core.cluster.group_route(conn, conn.group_tag, topic)
@@ -130,37 +134,30 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     counters = core.counters
     counters.publish_received += 1
     counters.publish_bytes_received += end - pos
+    if route is DENIED:
+        counters.publish_denied += 1
+        acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
+        return True
+    if route is ORDER:
+        code, why = on_order(conn, topic, data[payload_at:end])
+        if qos == 2 and not code:
+            _receive(conn, pid)
+        if qos:
+            answer(conn, answer_of(conn, qos, pid, code, why))
+        return True
+    if qos == 2:
+        _receive(conn, pid)
     if route.is_internal:
         if route is REPORT:
             on_load_report(session, data[payload_at:end])
         else:
             assert core.cluster is not None
-            if qos == 2:
-                _receive(session, pid)
             message = Message(topic, data[payload_at:end], qos, first & 1 == 1, properties, expires)
             core.cluster.on_message(conn, message)
             if conn.read_epoch != core.index.epoch:
                 conn.refresh_routes()  # a session came or went, and the next message is for it
         acknowledge(conn, qos, pid, ReasonCode.SUCCESS, waits=store is not None and store.changes != changes)
-        if qos == 2 and route is REPORT:
-            # Nothing is handed on, so a repetition does no harm: its PUBREL is answered all the same.
-            session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
         return True
-    if route is ORDER:
-        code, why = on_order(conn, topic, data[payload_at:end])
-        if qos:
-            answer(conn, answer_of(conn, qos, pid, code, why))
-        if qos == 2 and not code:
-            session.inbound = (session.inbound or set()) | {pid[0] << 8 | pid[1]}
-        return True
-    if route is DENIED:
-        counters.publish_denied += 1
-        acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
-        return True
-    if qos == 2:
-        if len(session.inbound or ()) >= conn.receive_maximum and conn.v5:
-            raise ReceiveMaximumExceeded("more QoS 2 messages than Receive Maximum")  # [MQTT5-3.3.4-7]
-        _receive(session, pid)
     message = Message(
         topic, data[payload_at:end], qos, first & 1 == 1, properties, expires, session.client_id
     )
@@ -183,8 +180,11 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     return True
 
 
-def _receive(session: Session, pid: bytes) -> None:
+def _receive(conn: Connection, pid: bytes) -> None:
     """From now on a PUBLISH of QoS 2 with this identifier is a repetition [MQTT5-4.3.3-10]."""
+    session = conn.session
+    if conn.v5 and len(session.inbound or ()) >= conn.receive_maximum:
+        raise ReceiveMaximumExceeded("more QoS 2 messages than Receive Maximum")  # [MQTT5-3.3.4-7]
     number = pid[0] << 8 | pid[1]
     if session.inbound is None:
         session.inbound = set()
@@ -214,7 +214,8 @@ def _properties(
     """Topic (alias resolved), properties to forward, expiry, start of the payload, and whether the
     publisher's bytes may be forwarded as they are."""
     core = conn.core
-    props, after = decode_properties(data[:end], at, PacketType.PUBLISH)
+    props, after = decode_properties(data[:end], at, PacketType.PUBLISH, core.limits.max_user_properties)
+    conn.debt += (after - at) // BYTES_A_UNIT
     if Property.SUBSCRIPTION_IDENTIFIER in props:
         if not conn.listener.is_link:
             raise ProtocolError("a client may not send a Subscription Identifier [MQTT5-3.3.4-6]")
@@ -268,7 +269,7 @@ def note_alias(conn: Connection, packet: bytes, body: int) -> None:
     at += 2 if packet[0] & 6 else 0
     if not topic or at >= len(packet) or not packet[at]:
         return
-    props, _ = decode_properties(packet, at, PacketType.PUBLISH)
+    props, _ = decode_properties(packet, at, PacketType.PUBLISH, conn.core.limits.max_user_properties)
     alias = props.get(Property.TOPIC_ALIAS)
     if alias is not None:
         _resolve_alias(conn, alias, topic)
@@ -283,8 +284,11 @@ def _check_name(core: Core, topic: bytes) -> None:
         raise MalformedPacket("topic is not UTF-8 [MQTT5-1.5.4-1]") from None
 
 
-def resolve(conn: Connection, topic: bytes) -> Route:
-    """Route of a topic this connection has no ready answer for: valid, allowed, and who gets it."""
+def resolve(conn: Connection, topic: bytes) -> Route | None:
+    """Route of a topic this connection has no ready answer for: valid, allowed, and who gets it.
+
+    None if that takes long: the connection is released when it is found.
+    """
     core = conn.core
     if not topic and conn.v5:
         raise ProtocolError("empty topic without topic alias")
@@ -309,10 +313,19 @@ def resolve(conn: Connection, topic: bytes) -> Route:
     if topic.startswith(CONTROL_TOPIC):
         return ORDER if may_operate(conn, topic) else DENIED
     authorise = core.authorise
-    if authorise is None:
-        return core.index.route(topic)
-    allowed = authorise.may_publish(conn, topic.decode())
-    return _remember(conn, topic, core.index.route(topic) if allowed else DENIED)
+    if authorise is not None and not authorise.may_publish(conn, topic.decode()):
+        return _remember(conn, topic, DENIED)
+    found = conn.found
+    conn.found = None
+    if found is None or found.topic != topic:
+        found = core.index.search(topic)
+        conn.debt += found.cost
+    if found.route is None:
+        conn.found = found
+        conn.wait_for(found)
+        core.find(found)
+        return None
+    return found.route if authorise is None else _remember(conn, topic, found.route)
 
 
 def _for_operators(conn: Connection, topic: bytes) -> Route:

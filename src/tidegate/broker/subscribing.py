@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,58 +10,89 @@ from tidegate.broker.handing_on import help_others
 from tidegate.broker.hooks import NODE_TOPIC
 from tidegate.broker.index import Subscription
 from tidegate.broker.publishing import answer
-from tidegate.broker.tree import has_wildcard
+from tidegate.broker.tree import PAUSE, has_wildcard
 from tidegate.mqtt import packets
-from tidegate.mqtt.codes import ReasonCode
+from tidegate.mqtt.codes import PacketType, ReasonCode
+from tidegate.mqtt.decode import read_filters, read_head, read_subscriptions
 from tidegate.mqtt.encode import encode_packet
-from tidegate.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe
+from tidegate.mqtt.errors import MQTTError
+from tidegate.mqtt.packets import Suback, Subscribe, Unsuback
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.mqtt.topics import parse_shared
 
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.hooks import SessionObserver
+    from tidegate.broker.long_work import Job
     from tidegate.broker.session import Session
 
-RETAINED_PER_TURN = 200
+PART = 32  # filters, or retained messages, after which others may have their turn
+DECODE_COST, ADD_COST = 6, 10  # of a filter, in units of work
+RETAINED_COST = 5  # of sending one retained message
 NODE_FILTER = NODE_TOPIC.decode()
 MAX_FEEDS = 1_000  # subscriptions of one connection whose retained messages are still to be sent
 
 
-def on_subscribe(conn: Connection, packet: Subscribe) -> None:
+class TooManyFilters(MQTTError):
+    """One packet has more filters than a session may have."""
+
+    reason_code = ReasonCode.QUOTA_EXCEEDED
+
+
+def subscribe(conn: Connection, body: bytes) -> Job:
     """Answer with one reason code a filter, in order, then send retained messages [MQTT5-3.8.4-1]."""
     core = conn.core
+    packet_identifier, at, given = read_head(body, conn.version, PacketType.SUBSCRIBE, core.limits.max_user_properties)
+    requests: list[packets.Subscription] = []
+    for request in read_subscriptions(body, at, conn.version):
+        requests.append(request)
+        if len(requests) % PART == 0:
+            _check_number(conn, len(requests))
+            yield PART * DECODE_COST
+    packet = Subscribe(packet_identifier=packet_identifier, subscriptions=requests, properties=given)
     if core.cluster is not None and not conn.listener.is_link and core.cluster.sends_on(conn, packet):
         return
-    identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER)
+    identifiers = given.get(Property.SUBSCRIPTION_IDENTIFIER)
     identifier = identifiers[0] if identifiers else 0
     properties: Properties = {}
     codes: list[int] = []
     retained: list[Subscription] = []
-    for request in packet.subscriptions:
+    shared: list[Subscription] = []
+    for request in requests:
         code, text = _check(conn, request, identifier)
         if code < 0x80 and not _has_room(conn, request, packet):
             code, text = ReasonCode.QUOTA_EXCEEDED, "no node of the cluster has room for it"
         codes.append(code)
+        if len(codes) % PART == 0:
+            yield PART * ADD_COST
         if code >= 0x80:
             core.counters.subscribe_denied += 1
             if text and conn.problem_information:
                 properties[Property.REASON_STRING] = text
             continue
         subscription, is_new = _add(conn, request, code, identifier)
-        if not subscription.share and (
-            request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
-        ):
+        if subscription.share:
+            shared.append(subscription)
+        elif request.retain_handling == 0 or (request.retain_handling == 1 and is_new):
             retained.append(subscription)
-    reply = Suback(packet_identifier=packet.packet_identifier, reason_codes=codes, properties=properties)
+    reply = Suback(packet_identifier=packet_identifier, reason_codes=codes, properties=properties)
     packet_out = encode_packet(reply, conn.version, max_packet_size=conn.max_packet_out or None)
     answer(conn, packet_out, waits=conn.session.durable is not None)
+    yield len(codes) % PART * (DECODE_COST + ADD_COST)
+    if shared:
+        core.long_work.add(help_others(conn.session, shared))
     if retained and len(core.retained):
         if conn.feeds is None:
             conn.feeds = deque()
-            core.loop.call_soon(conn.feed)
         for subscription in retained:
             conn.feeds.append(_send_retained(conn, subscription))
+        conn.feed()
+
+
+def _check_number(conn: Connection, count: int) -> None:
+    most = conn.core.limits.max_subscriptions
+    if count > most:
+        raise TooManyFilters(f"a packet has more than {most} filters")
 
 
 def _check(conn: Connection, request: packets.Subscription, identifier: int) -> tuple[int, str]:
@@ -123,42 +153,61 @@ def _add(
     if session.durable is not None:
         session.durable.store.save_subscription(session, name, subscription)
     core.tell(lambda observer: observer.on_subscribed(session, subscription))
-    if shared:
-        core.loop.call_soon(help_others, session)  # after its SUBACK
     return subscription, is_new
 
 
-def on_unsubscribe(conn: Connection, packet: Unsubscribe) -> None:
+def unsubscribe(conn: Connection, body: bytes) -> Job:
     session = conn.session
+    packet_identifier, at, _ = read_head(
+        body, conn.version, PacketType.UNSUBSCRIBE, conn.core.limits.max_user_properties
+    )
+    topic_filters: list[bytes] = []
+    for name in read_filters(body, at):
+        topic_filters.append(name.encode())
+        if len(topic_filters) % PART == 0:
+            _check_number(conn, len(topic_filters))
+            yield PART * DECODE_COST
     codes: list[int] = []
-    cluster = conn.core.cluster if conn.listener.is_link else None
-    for topic_filter in packet.topic_filters:
-        if cluster is not None and cluster.keeps(session, topic_filter.encode()):
-            codes.append(ReasonCode.SUCCESS)
-            continue
-        subscription = session.subscriptions.pop(topic_filter.encode(), None)
-        if subscription is None:
-            codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
-            continue
-        conn.core.index.remove(subscription)
-        codes.append(ReasonCode.SUCCESS)
-        if session.durable is not None:
-            session.durable.store.save_subscription(session, topic_filter.encode(), None)
-        conn.core.tell(partial(_unsubscribed, session, subscription))
-    reply = Unsuback(packet_identifier=packet.packet_identifier, reason_codes=codes)
+    for topic_filter in topic_filters:
+        codes.append(_remove(conn, topic_filter))
+        if len(codes) % PART == 0:
+            yield PART * ADD_COST
+    reply = Unsuback(packet_identifier=packet_identifier, reason_codes=codes)
     packet_out = encode_packet(reply, conn.version, max_packet_size=conn.max_packet_out or None)
     answer(conn, packet_out, waits=session.durable is not None)
+    yield len(codes) % PART * (DECODE_COST + ADD_COST)
+
+
+def _remove(conn: Connection, topic_filter: bytes) -> ReasonCode:
+    session = conn.session
+    cluster = conn.core.cluster if conn.listener.is_link else None
+    if cluster is not None and cluster.keeps(session, topic_filter):
+        return ReasonCode.SUCCESS
+    subscription = session.subscriptions.pop(topic_filter, None)
+    if subscription is None:
+        return ReasonCode.NO_SUBSCRIPTION_EXISTED
+    conn.core.index.remove(subscription)
+    if session.durable is not None:
+        session.durable.store.save_subscription(session, topic_filter, None)
+    conn.core.tell(partial(_unsubscribed, session, subscription))
+    return ReasonCode.SUCCESS
 
 
 def _unsubscribed(session: Session, subscription: Subscription, observer: SessionObserver) -> None:
     observer.on_unsubscribed(session, subscription)
 
 
-def _send_retained(conn: Connection, subscription: Subscription) -> Iterator[None]:
-    """Send what is retained for a new subscription; stops after each part of RETAINED_PER_TURN messages."""
+def _send_retained(conn: Connection, subscription: Subscription) -> Job:
+    """Send what is retained for a new subscription."""
     core = conn.core
     session = conn.session
-    for number, message in enumerate(core.retained.match(subscription.topic_filter), 1):
+    sent = 0
+    for message in core.retained.search(subscription.topic_filter):
+        if message is None:
+            yield PAUSE
+            if session.conn is not conn:
+                return
+            continue
         if core.index.may_receive is None or core.index.may_receive(session, message.topic):
             # [MQTT5-3.3.1-8]: retain is set, whatever Retain As Published says, as the message is an old one.
             session.deliver(
@@ -167,7 +216,9 @@ def _send_retained(conn: Connection, subscription: Subscription) -> Iterator[Non
                 True,
                 (subscription.identifier,) if subscription.identifier else (),
             )
-        if number % RETAINED_PER_TURN == 0:
-            yield  # holding no message: the next one is looked up after the pause
+        sent += 1
+        if sent % PART == 0:
+            del message  # the next one is looked up after the pause
+            yield PART * RETAINED_COST
             if session.conn is not conn:
                 return

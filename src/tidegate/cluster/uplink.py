@@ -160,7 +160,7 @@ class Uplink:
                 continue
             if conn.feeds is not None and not _depth(session):
                 session.paused = False
-                conn.feed()
+                conn.feed_now()
                 session.paused = True
             if session.out:
                 if not session.queued:

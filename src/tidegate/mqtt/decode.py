@@ -4,7 +4,7 @@ Any bytes give a packet or an `MQTTError`, nothing else. What depends on the con
 who may send what, quotas, unknown Topic Aliases) is for the caller.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from tidegate.mqtt.codes import LEGAL, REASON_CODES, PacketType, ReasonCode
@@ -28,19 +28,19 @@ from tidegate.mqtt.packets import (
     Unsubscribe,
 )
 from tidegate.mqtt.primitives import read_string, read_uint16
-from tidegate.mqtt.properties import Properties, Property, check_authentication, decode_properties
+from tidegate.mqtt.properties import UNLIMITED, Properties, Property, check_authentication, decode_properties
 from tidegate.mqtt.topics import parse_shared, validate_topic_filter, validate_topic_name
 
 
-def decode_packet(first_byte: int, body: bytes, version: int) -> Packet:
+def decode_packet(first_byte: int, body: bytes, version: int, max_user_properties: int = UNLIMITED) -> Packet:
     """Decode one packet from its first byte and what follows the Remaining Length.
 
     `version` is the protocol level 3, 4 or 5; a CONNECT names its own.
     """
     if first_byte & 0xF0 == 0x30:
-        return _decode_publish(first_byte, body, version)
+        return _decode_publish(first_byte, body, version, max_user_properties)
     check_first_byte(first_byte, version)
-    return _DECODERS[first_byte >> 4](body, version)
+    return _DECODERS[first_byte >> 4](body, version, max_user_properties)
 
 
 def check_first_byte(first_byte: int, version: int) -> None:
@@ -62,7 +62,7 @@ def check_first_byte(first_byte: int, version: int) -> None:
 _FLAGS: Final = (0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
 
 
-def _decode_publish(first_byte: int, body: bytes, version: int) -> Publish:
+def _decode_publish(first_byte: int, body: bytes, version: int, most: int) -> Publish:
     qos = first_byte >> 1 & 3
     dup = first_byte & 0x08 != 0
     if qos == 3 or (dup and not qos):
@@ -73,7 +73,7 @@ def _decode_publish(first_byte: int, body: bytes, version: int) -> Publish:
         packet_identifier, pos = _read_packet_identifier(body, pos)
     properties: Properties
     if version >= 5:
-        properties, pos = decode_properties(body, pos, PacketType.PUBLISH)
+        properties, pos = decode_properties(body, pos, PacketType.PUBLISH, most)
         if topic:
             validate_topic_name(topic)
         elif Property.TOPIC_ALIAS not in properties:
@@ -92,38 +92,42 @@ def _decode_publish(first_byte: int, body: bytes, version: int) -> Publish:
     )
 
 
-def _decode_puback(body: bytes, version: int) -> Puback:
-    packet_identifier, reason_code, properties = _read_acknowledgement(body, version, PacketType.PUBACK)
+def _decode_puback(body: bytes, version: int, most: int) -> Puback:
+    packet_identifier, reason_code, properties = _read_acknowledgement(body, version, PacketType.PUBACK, most)
     return Puback(packet_identifier=packet_identifier, reason_code=reason_code, properties=properties)
 
 
-def _decode_pubrec(body: bytes, version: int) -> Pubrec:
-    packet_identifier, reason_code, properties = _read_acknowledgement(body, version, PacketType.PUBREC)
+def _decode_pubrec(body: bytes, version: int, most: int) -> Pubrec:
+    packet_identifier, reason_code, properties = _read_acknowledgement(body, version, PacketType.PUBREC, most)
     return Pubrec(packet_identifier=packet_identifier, reason_code=reason_code, properties=properties)
 
 
-def _decode_pubrel(body: bytes, version: int) -> Pubrel:
-    packet_identifier, reason_code, properties = _read_acknowledgement(body, version, PacketType.PUBREL)
+def _decode_pubrel(body: bytes, version: int, most: int) -> Pubrel:
+    packet_identifier, reason_code, properties = _read_acknowledgement(body, version, PacketType.PUBREL, most)
     return Pubrel(packet_identifier=packet_identifier, reason_code=reason_code, properties=properties)
 
 
-def _decode_pubcomp(body: bytes, version: int) -> Pubcomp:
-    packet_identifier, reason_code, properties = _read_acknowledgement(body, version, PacketType.PUBCOMP)
+def _decode_pubcomp(body: bytes, version: int, most: int) -> Pubcomp:
+    packet_identifier, reason_code, properties = _read_acknowledgement(body, version, PacketType.PUBCOMP, most)
     return Pubcomp(packet_identifier=packet_identifier, reason_code=reason_code, properties=properties)
 
 
-def _decode_subscribe(body: bytes, version: int) -> Subscribe:
-    packet_identifier, pos, properties = _read_head(body, version, PacketType.SUBSCRIBE)
-    subscriptions: list[Subscription] = []
+def _decode_subscribe(body: bytes, version: int, most: int) -> Subscribe:
+    packet_identifier, pos, properties = read_head(body, version, PacketType.SUBSCRIBE, most)
+    subscriptions = list(read_subscriptions(body, pos, version))
+    return Subscribe(packet_identifier=packet_identifier, subscriptions=subscriptions, properties=properties)
+
+
+def read_subscriptions(body: bytes, pos: int, version: int) -> Iterator[Subscription]:
+    """What a SUBSCRIBE asks for, from `body[pos:]`: one after the other, for who cannot take all at once."""
+    if pos >= len(body):
+        raise ProtocolError("a SUBSCRIBE has no topic filter [MQTT5-3.8.3-2]")
     while pos < len(body):
         topic_filter, pos = read_string(body, pos)
         if pos >= len(body):
             raise MalformedPacket("a topic filter has no subscription options")
-        subscriptions.append(_subscription(topic_filter, body[pos], version))
+        yield _subscription(topic_filter, body[pos], version)
         pos += 1
-    if not subscriptions:
-        raise ProtocolError("a SUBSCRIBE has no topic filter [MQTT5-3.8.3-2]")
-    return Subscribe(packet_identifier=packet_identifier, subscriptions=subscriptions, properties=properties)
 
 
 def _subscription(topic_filter: str, options: int, version: int) -> Subscription:
@@ -148,30 +152,34 @@ def _subscription(topic_filter: str, options: int, version: int) -> Subscription
     )
 
 
-def _decode_suback(body: bytes, version: int) -> Suback:
-    packet_identifier, pos, properties = _read_head(body, version, PacketType.SUBACK)
+def _decode_suback(body: bytes, version: int, most: int) -> Suback:
+    packet_identifier, pos, properties = read_head(body, version, PacketType.SUBACK, most)
     codes = _read_reason_codes(body, pos, PacketType.SUBACK)
     if version < 5 and any(code > 2 and code != 0x80 for code in codes):
         raise ProtocolError("a SUBACK has a return code that is reserved [MQTT-3.9.3-2]")
     return Suback(packet_identifier=packet_identifier, reason_codes=codes, properties=properties)
 
 
-def _decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
-    packet_identifier, pos, properties = _read_head(body, version, PacketType.UNSUBSCRIBE)
-    topic_filters: list[str] = []
-    while pos < len(body):
-        topic_filter, pos = read_string(body, pos)
-        validate_topic_filter(topic_filter)
-        topic_filters.append(topic_filter)
-    if not topic_filters:
-        raise ProtocolError("an UNSUBSCRIBE has no topic filter [MQTT5-3.10.3-2]")
+def _decode_unsubscribe(body: bytes, version: int, most: int) -> Unsubscribe:
+    packet_identifier, pos, properties = read_head(body, version, PacketType.UNSUBSCRIBE, most)
+    topic_filters = list(read_filters(body, pos))
     return Unsubscribe(
         packet_identifier=packet_identifier, topic_filters=topic_filters, properties=properties
     )
 
 
-def _decode_unsuback(body: bytes, version: int) -> Unsuback:
-    packet_identifier, pos, properties = _read_head(body, version, PacketType.UNSUBACK)
+def read_filters(body: bytes, pos: int) -> Iterator[str]:
+    """What an UNSUBSCRIBE takes back, from `body[pos:]`."""
+    if pos >= len(body):
+        raise ProtocolError("an UNSUBSCRIBE has no topic filter [MQTT5-3.10.3-2]")
+    while pos < len(body):
+        topic_filter, pos = read_string(body, pos)
+        validate_topic_filter(topic_filter)
+        yield topic_filter
+
+
+def _decode_unsuback(body: bytes, version: int, most: int) -> Unsuback:
+    packet_identifier, pos, properties = read_head(body, version, PacketType.UNSUBACK, most)
     if version >= 5:
         codes = _read_reason_codes(body, pos, PacketType.UNSUBACK)
         return Unsuback(packet_identifier=packet_identifier, reason_codes=codes, properties=properties)
@@ -180,29 +188,29 @@ def _decode_unsuback(body: bytes, version: int) -> Unsuback:
     return Unsuback(packet_identifier=packet_identifier)
 
 
-def _decode_pingreq(body: bytes, _version: int) -> Pingreq:
+def _decode_pingreq(body: bytes, _version: int, _most: int) -> Pingreq:
     if body:
         raise MalformedPacket("a PINGREQ has no body")
     return Pingreq()
 
 
-def _decode_pingresp(body: bytes, _version: int) -> Pingresp:
+def _decode_pingresp(body: bytes, _version: int, _most: int) -> Pingresp:
     if body:
         raise MalformedPacket("a PINGRESP has no body")
     return Pingresp()
 
 
-def _decode_disconnect(body: bytes, version: int) -> Disconnect:
+def _decode_disconnect(body: bytes, version: int, most: int) -> Disconnect:
     if version < 5:
         if body:
             raise MalformedPacket("a DISCONNECT of MQTT 3.1.1 has no body")
         return Disconnect()
-    reason_code, properties = _read_reason_and_properties(body, 0, PacketType.DISCONNECT)
+    reason_code, properties = _read_reason_and_properties(body, 0, PacketType.DISCONNECT, most)
     return Disconnect(reason_code=reason_code, properties=properties)
 
 
-def _decode_auth(body: bytes, _version: int) -> Auth:
-    reason_code, properties = _read_reason_and_properties(body, 0, PacketType.AUTH)
+def _decode_auth(body: bytes, _version: int, most: int) -> Auth:
+    reason_code, properties = _read_reason_and_properties(body, 0, PacketType.AUTH, most)
     check_authentication(properties, Blame.PEER)
     # A bare success may be left out altogether (section 3.15.2.1), so only the other codes need a method.
     if reason_code and Property.AUTHENTICATION_METHOD not in properties:
@@ -217,25 +225,26 @@ def _read_packet_identifier(body: bytes, pos: int) -> tuple[int, int]:
     return packet_identifier, pos
 
 
-def _read_head(body: bytes, version: int, packet: PacketType) -> tuple[int, int, Properties]:
+def read_head(body: bytes, version: int, packet: PacketType, most: int) -> tuple[int, int, Properties]:
+    """Packet identifier, where the payload begins, and properties."""
     packet_identifier, pos = _read_packet_identifier(body, 0)
     if version < 5:
         return packet_identifier, pos, {}
-    properties, pos = decode_properties(body, pos, packet)
+    properties, pos = decode_properties(body, pos, packet, most)
     return packet_identifier, pos, properties
 
 
-def _read_acknowledgement(body: bytes, version: int, packet: PacketType) -> tuple[int, int, Properties]:
+def _read_acknowledgement(body: bytes, version: int, packet: PacketType, most: int) -> tuple[int, int, Properties]:
     packet_identifier, pos = _read_packet_identifier(body, 0)
     if pos == len(body):
         return packet_identifier, ReasonCode.SUCCESS, {}
     if version < 5:
         raise MalformedPacket(f"{packet.name} of MQTT 3.1.1 has two bytes")
-    reason_code, properties = _read_reason_and_properties(body, pos, packet)
+    reason_code, properties = _read_reason_and_properties(body, pos, packet, most)
     return packet_identifier, reason_code, properties
 
 
-def _read_reason_and_properties(body: bytes, pos: int, packet: PacketType) -> tuple[ReasonCode, Properties]:
+def _read_reason_and_properties(body: bytes, pos: int, packet: PacketType, most: int) -> tuple[ReasonCode, Properties]:
     """A reason code and properties to the end of the packet; either may be left out from the right."""
     if pos == len(body):
         return ReasonCode.SUCCESS, {}
@@ -243,7 +252,7 @@ def _read_reason_and_properties(body: bytes, pos: int, packet: PacketType) -> tu
     pos += 1
     if pos == len(body):
         return reason_code, {}
-    properties, pos = decode_properties(body, pos, packet)
+    properties, pos = decode_properties(body, pos, packet, most)
     if pos != len(body):
         raise MalformedPacket(f"{packet.name} has bytes behind its properties")
     return reason_code, properties
@@ -261,11 +270,11 @@ def _reason_code(code: int, packet: PacketType) -> ReasonCode:
     return REASON_CODES[code]
 
 
-def _unreachable(_body: bytes, _version: int) -> Packet:
+def _unreachable(_body: bytes, _version: int, _most: int) -> Packet:
     raise MalformedPacket("this packet type is reserved")
 
 
-_DECODERS: Final[tuple[Callable[[bytes, int], Packet], ...]] = (
+_DECODERS: Final[tuple[Callable[[bytes, int, int], Packet], ...]] = (
     _unreachable,  # type 0: check_first_byte refuses it
     decode_connect,
     decode_connack,

@@ -20,7 +20,7 @@ _PASSWORD: Final = 0x40
 _USER_NAME: Final = 0x80
 
 
-def decode_connect(body: bytes, _version: int) -> Connect:
+def decode_connect(body: bytes, _version: int, most: int) -> Connect:
     """Decode a CONNECT; the version argument is ignored, the packet names its own."""
     name, pos = read_string(body, 0)
     level, pos = read_byte(body, pos)
@@ -31,12 +31,12 @@ def decode_connect(body: bytes, _version: int) -> Connect:
     keep_alive, pos = read_uint16(body, pos)
     properties: Properties = {}
     if level == 5:
-        properties, pos = decode_properties(body, pos, PacketType.CONNECT)
+        properties, pos = decode_properties(body, pos, PacketType.CONNECT, most)
         check_authentication(properties, Blame.PEER)
     client_id, pos = read_string(body, pos)
     will = None
     if flags & _WILL_FLAG:
-        will, pos = _read_will(body, pos, flags, level)
+        will, pos = _read_will(body, pos, flags, level, most)
     username = password = None
     if flags & _USER_NAME:
         username, pos = read_string(body, pos)
@@ -68,10 +68,10 @@ def _check_flags(flags: int, level: int) -> None:
         raise MalformedPacket("a password comes without a user name [MQTT-3.1.2-22]")
 
 
-def _read_will(body: bytes, pos: int, flags: int, level: int) -> tuple[Will, int]:
+def _read_will(body: bytes, pos: int, flags: int, level: int, most: int) -> tuple[Will, int]:
     properties: Properties = {}
     if level == 5:
-        properties, pos = decode_properties(body, pos, WILL)
+        properties, pos = decode_properties(body, pos, WILL, most)
     topic, pos = read_string(body, pos)
     validate_topic_name(topic)
     payload, pos = read_binary(body, pos)
@@ -85,7 +85,7 @@ def _read_will(body: bytes, pos: int, flags: int, level: int) -> tuple[Will, int
     return will, pos
 
 
-def decode_connack(body: bytes, version: int) -> Connack:
+def decode_connack(body: bytes, version: int, most: int) -> Connack:
     """Decode a CONNACK; 3.1.1 return codes become the reason codes that mean the same."""
     if len(body) < 2:
         raise MalformedPacket("CONNACK is too short")
@@ -103,7 +103,7 @@ def decode_connack(body: bytes, version: int) -> Connack:
         return Connack(session_present=flags == 1, reason_code=reason)
     if code not in LEGAL[PacketType.CONNACK]:
         raise ProtocolError(f"CONNACK cannot carry reason code 0x{code:02X}")
-    properties, pos = decode_properties(body, 2, PacketType.CONNACK)
+    properties, pos = decode_properties(body, 2, PacketType.CONNACK, most)
     if pos != len(body):
         raise MalformedPacket("CONNACK has bytes behind its properties")
     check_authentication(properties, Blame.PEER)

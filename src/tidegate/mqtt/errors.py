@@ -101,3 +101,10 @@ class PacketTooLarge(MQTTError):
 
     reason_code = ReasonCode.PACKET_TOO_LARGE
     advice = "send less at once, or raise the receiver's limit"
+
+
+class TooManyUserProperties(MQTTError):
+    """A packet has more user properties than the receiver takes."""
+
+    reason_code = ReasonCode.QUOTA_EXCEEDED
+    advice = "send fewer user properties, or raise the receiver's limit"

@@ -9,7 +9,14 @@ from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
 from tidegate.mqtt.codes import PacketType
-from tidegate.mqtt.errors import Blame, MalformedPacket, MQTTError, ProtocolError, TopicAliasInvalid
+from tidegate.mqtt.errors import (
+    Blame,
+    MalformedPacket,
+    MQTTError,
+    ProtocolError,
+    TooManyUserProperties,
+    TopicAliasInvalid,
+)
 from tidegate.mqtt.primitives import (
     VARIABLE_BYTE_INTEGER_MAX,
     read_binary,
@@ -147,10 +154,13 @@ TABLE: Final[dict[Property, tuple[Kind, frozenset[int]]]] = {
 
 # By raw identifier, so that the loop needs one lookup and no enumeration call.
 _READERS: Final = {int(p): (p, kind, _READ[kind], where) for p, (kind, where) in TABLE.items()}
+UNLIMITED: Final = 1 << 30
 _NOT_ZERO: Final = frozenset({Property.RECEIVE_MAXIMUM, Property.MAXIMUM_PACKET_SIZE})
 
 
-def decode_properties(data: bytes, pos: int, packet: int) -> tuple[Properties, int]:
+def decode_properties(
+    data: bytes, pos: int, packet: int, max_user_properties: int = UNLIMITED
+) -> tuple[Properties, int]:
     """Read a property list with its length prefix from `data[pos:]`; gives it and the position behind it.
 
     `packet` is a `PacketType`, or `WILL`.
@@ -172,7 +182,10 @@ def decode_properties(data: bytes, pos: int, packet: int) -> tuple[Properties, i
         if pos > end:
             break
         if prop is Property.USER_PROPERTY:
-            props.setdefault(prop, []).append(value)
+            pairs = props.setdefault(prop, [])
+            if len(pairs) >= max_user_properties:
+                raise TooManyUserProperties(f"{_packet_name(packet)} has over {max_user_properties} user properties")
+            pairs.append(value)
             continue
         if kind is not Kind.UTF8_STRING and kind is not Kind.BINARY_DATA:
             _check_number(prop, kind, value, Blame.PEER)
