@@ -23,6 +23,7 @@ from tidegate.mqtt.packets import (
     Unsubscribe,
 )
 from tidegate.mqtt.primitives import write_string, write_variable_byte_integer
+from tidegate.mqtt.properties import Properties, Property
 from tidegate.testing import NodeThread
 from tidegate.testing.raw import RawClient
 
@@ -54,7 +55,9 @@ class Witness:
         self._thread.join(DEADLINE)
 
     def _run(self) -> None:
-        while not self._is_over.wait(0.002):
+        is_over = False
+        while not is_over:
+            is_over = self._is_over.wait(0.002)
             began = time.monotonic()
             self._client.barrier()
             self.worst = max(self.worst, time.monotonic() - began)
@@ -82,9 +85,10 @@ def _attacker(node: NodeThread, dial: Dial, version: int = 5) -> RawClient:
     return client
 
 
-def _subscribe(filters: list[str]) -> bytes:
+def _subscribe(filters: list[str], identifier: int = 0) -> bytes:
     wanted = [Subscription(topic_filter=each, qos=1) for each in filters]
-    return encode_packet(Subscribe(packet_identifier=1, subscriptions=wanted), 5)
+    properties: Properties = {Property.SUBSCRIPTION_IDENTIFIER: [identifier]} if identifier else {}
+    return encode_packet(Subscribe(packet_identifier=1, subscriptions=wanted, properties=properties), 5)
 
 
 def _packet(first: int, body: bytes) -> bytes:
@@ -143,6 +147,24 @@ def test_a_client_that_goes_in_the_midst_of_its_long_subscribe(
     until(lambda: node.call(lambda: node.node.broker.core.index.count) == 1)
 
 
+def test_a_member_that_joins_again_and_again(
+    node: NodeThread, witness: Witness, dial: Dial, until: Until
+) -> None:
+    for number in range(100):
+        subscribed = dial(node)
+        subscribed.connect(f"member{number}")
+        subscribed.subscribe("$share/g/a")
+    attacker = _attacker(node, dial)
+    data = _subscribe(["$share/g/a"]) * 20_000
+    threading.Thread(target=attacker.send_bytes, args=(data,), daemon=True).start()
+    most = 0
+    for _ in range(20_000):
+        attacker.expect(Suback)
+        most = max(most, len(node.node.broker.core.long_work))
+    assert most < 5
+    until(lambda: not node.node.broker.core.long_work)
+
+
 def test_filters_that_match_few_of_many_retained_topics(node: NodeThread, witness: Witness, dial: Dial) -> None:
     owner = dial(node)
     owner.timeout = DEADLINE
@@ -157,12 +179,14 @@ def test_filters_that_match_few_of_many_retained_topics(node: NodeThread, witnes
     owner.take(Publish, topic="t/1/x")
 
 
+@pytest.mark.parametrize("identifier", [0, 1])
 def test_a_message_for_thousands_of_filters_of_many_levels(
-    node: NodeThread, witness: Witness, dial: Dial
+    identifier: int, node: NodeThread, witness: Witness, dial: Dial
 ) -> None:
     attacker = _attacker(node, dial)
     for start in range(0, FILTERS, 3_000):
-        attacker.send_bytes(_subscribe([_deep(number) for number in range(start, min(start + 3_000, FILTERS))]))
+        filters = [_deep(number) for number in range(start, min(start + 3_000, FILTERS))]
+        attacker.send_bytes(_subscribe(filters, identifier))
         attacker.expect(Suback)
     topic = "/".join(["l"] * LEVELS)
     publisher = dial(node)
@@ -170,7 +194,8 @@ def test_a_message_for_thousands_of_filters_of_many_levels(
     publisher.connect("publisher")
     for number in range(20):  # each on a topic of its own, which no cache holds
         publisher.publish(f"{topic}/{number}", b"%d" % number, qos=1)
-        assert attacker.take(Publish).payload == b"%d" % number
+        got = attacker.take(Publish, payload=b"%d" % number)
+        assert len(got.properties.get(Property.SUBSCRIPTION_IDENTIFIER, ())) == identifier * FILTERS
 
 
 def _publish_with_pairs(count: int) -> bytes:

@@ -341,12 +341,16 @@ class Connection(asyncio.Protocol):
         try:
             for cost in job:
                 yield cost
-                if self.is_closing or self.is_hushed or self.session.conn is not self:
+                if self.is_closing or self.session.conn is not self:
+                    self.job = None
+                if self.job is not job or self.is_hushed:
                     return  # `unhush` goes on
         except MQTTError as error:
             self.fail(error)
         except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
             self.fail_unexpectedly()
+        if self.job is not job:
+            return  # it was hushed for less than a turn, and went on twice
         self.job = None
         self.last_seen = self.core.now()
         self.serve()

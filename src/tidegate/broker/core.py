@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -24,7 +23,7 @@ from tidegate.broker.counters import Counters
 from tidegate.broker.durable import Durable
 from tidegate.broker.flow_settings import BandName, FlowSettings, SharedRule
 from tidegate.broker.gate import Gate
-from tidegate.broker.handing_on import bequeath, hand_on, hand_on_later
+from tidegate.broker.handing_on import Help, bequeath, hand_on, hand_on_later
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Authoriser, Cluster, Hooks, SessionObserver
 from tidegate.broker.index import Search, SubscriptionIndex
@@ -65,7 +64,7 @@ REFUSAL_INTERVAL = 1.0  # seconds between two lines about refused clients
 LOAD_TOLD = 2.0  # seconds that a state lasts before the log tells of it; OVERLOAD is told at once
 OVERLOAD_ADMISSION = 0.25  # share of `connection_rate` that is admitted in OVERLOAD
 TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while there is too little
-LOST_PER_TURN = 100  # ended connections that are cleaned up before others get their turn
+LOST_PER_TURN = 0.002  # seconds for ended connections before others get their turn
 T = TypeVar("T")
 LINGER = 2.0  # seconds a closing connection may take to take our last packet and close
 
@@ -124,6 +123,7 @@ class Core:
         self._load_since = self.now()
         self.lanes = Lanes(self)
         self.long_work = LongWork(self)
+        self.help = Help(self)
         self.gate: Gate | None = None
         self.tap: Tap | None = None
         self.priors: Mapping[str, Prior] = {}
@@ -325,8 +325,9 @@ class Core:
 
     def _finish_lost(self) -> None:
         try:
-            for session in list(itertools.islice(self.lost, LOST_PER_TURN)):
-                self._finish(session)
+            until = self.now() + LOST_PER_TURN
+            while self.lost and self.now() < until:
+                self._finish(next(iter(self.lost)))
         finally:
             if self.lost:
                 self.loop.call_soon(self._finish_lost)
@@ -724,7 +725,10 @@ class Core:
 
 
 def _find(search: Search) -> Job:
-    yield from search.rest()
+    for cost in search.rest():
+        if not search.waiters:
+            return  # they went
+        yield cost
     release(search)
 
 

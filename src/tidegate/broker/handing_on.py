@@ -25,6 +25,7 @@ from tidegate.broker.shared import Tag
 from tidegate.broker.takers import Takers
 
 if TYPE_CHECKING:
+    from tidegate.broker.core import Core
     from tidegate.broker.durable import Durable
     from tidegate.broker.index import Subscription
     from tidegate.broker.long_work import Job
@@ -88,20 +89,41 @@ def hand_on_later(session: Session, epoch: int) -> None:
         hand_on(session)
 
 
-def help_others(session: Session, subscriptions: Iterable[Subscription]) -> Job:
-    """A member joined groups or came back: it takes what those have who are away, or stalled, and what is nobody's."""
-    core = session.core
-    asked = {session}
-    for subscription in subscriptions:
-        group = core.index.groups.get((subscription.share, subscription.topic_filter))
-        yield 1
-        for member in list(group.members) if group is not None else ():
-            other = member.session
-            if other not in asked:
-                asked.add(other)
-                yield PART if _is_idle(other) and hand_on(other) else 1
-    for estate in list(core.estates):
-        yield PART if hand_on(estate) else 1
+class Help:
+    """Members that joined groups, or came back, take what those have who are away or stalled, and what is nobody's."""
+
+    __slots__ = ("_core", "_joined")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._joined: dict[Session, dict[tuple[str, bytes], None]] = {}  # and groups that were not looked at yet
+
+    def ask(self, session: Session, subscriptions: Iterable[Subscription]) -> None:
+        """Look at the groups of these soon, in parts; for one session there is one job, however often it asks."""
+        is_new = session not in self._joined
+        wanted = self._joined.setdefault(session, {})
+        for subscription in subscriptions:
+            if subscription.share:
+                wanted[subscription.share, subscription.topic_filter] = None
+        if is_new:
+            self._core.long_work.add(self._help(session))
+
+    def _help(self, session: Session) -> Job:
+        core = self._core
+        while self._joined[session] and session.conn is not None:
+            groups = [core.index.groups.get(key) for key in self._joined[session]]
+            self._joined[session] = {}
+            asked = {session}
+            for group in groups:
+                yield 1
+                for member in list(group.members) if group is not None else ():
+                    other = member.session
+                    if other not in asked:
+                        asked.add(other)
+                        yield PART if _is_idle(other) and hand_on(other) else 1
+            for estate in list(core.estates):
+                yield PART if hand_on(estate) else 1
+        del self._joined[session]
 
 
 def _is_idle(session: Session) -> bool:

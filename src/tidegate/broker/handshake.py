@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from tidegate.broker import wills
 from tidegate.broker.connection import Connection
-from tidegate.broker.handing_on import help_others
 from tidegate.broker.hooks import (
     LINK_CLIENT,
     NODE_TOPIC,
@@ -472,7 +471,7 @@ class Handshake(asyncio.Protocol):
         if present:
             session.resume()
             if session.load is not None:
-                core.long_work.add(help_others(session, list(session.subscriptions.values())))
+                core.help.ask(session, session.subscriptions.values())
         self.transport = None
         if not transport.is_reading():
             transport.resume_reading()

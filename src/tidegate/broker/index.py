@@ -96,18 +96,26 @@ class Route:
     version as they came; else None. exact4, exact5: by QoS, all recipients if every one of them takes that QoS
     from a publisher of that version with nothing but the packet identifier changed; else None. groups4, groups5:
     the shared groups, if there are no other recipients and every member takes QoS 0 as it came; else None.
+    far: groups for which another node chooses; who it chose there is one of these.
     cost: of handing on one message, in units of work.
     """
 
     __slots__ = (
-        "cost", "exact4", "exact5", "fast4", "fast5", "groups4", "groups5", "plain4", "plain5", "shared", "special",
-        "targets", "topic",
+        "cost", "exact4", "exact5", "far", "fast4", "fast5", "groups4", "groups5", "plain4", "plain5", "shared",
+        "special", "targets", "topic",
     )  # fmt: skip
 
     is_internal: ClassVar = False  # the message is for the broker itself
 
-    def __init__(self, targets: list[Target], shared: tuple[SharedGroup, ...], topic: bytes = b"") -> None:
+    def __init__(
+        self,
+        targets: list[Target],
+        shared: tuple[SharedGroup, ...],
+        topic: bytes = b"",
+        far: tuple[SharedGroup, ...] = (),
+    ) -> None:
         self.topic = topic
+        self.far = far
         self.targets = tuple(targets)
         self.shared = shared
         self.plain4 = tuple(t.session for t in targets if t.is_plain and t.session.version != 5)
@@ -198,7 +206,7 @@ class Search:
                     continue
             if not subscription.share:
                 self._targets.setdefault(subscription.session, []).append(subscription)
-            elif not index.has_far_groups:
+            else:
                 group = index.groups.get((subscription.share, subscription.topic_filter))
                 if group is not None:  # it may have lost its last member in a pause
                     self._groups.setdefault(group, []).append(subscription)
@@ -210,11 +218,14 @@ class Search:
             self._groups = _in_force(self._groups)
         targets = [Target(session, tuple(found)) for session, found in self._targets.items()]
         # A group of which only some may receive this topic is cut down to those, for this route.
-        shared = (
+        groups = tuple(
             group if len(members) == len(group.members) else group.restricted(members)
             for group, members in self._groups.items()
         )
-        self.route = Route(targets, tuple(shared), self.topic)
+        if self._index.has_far_groups:
+            self.route = Route(targets, (), self.topic, far=groups)
+        else:
+            self.route = Route(targets, groups, self.topic)
         if self._index.changes == self._changes:
             self._index.keep(self.route)
 

@@ -8,7 +8,7 @@ and without Message Expiry Interval (which is counted down, `expires`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 QOS0 = 0x30
 _EMPTY = b""
@@ -124,7 +124,7 @@ class Message:
         *,
         retain: bool = False,
         dup: bool = False,
-        subscription_identifiers: Iterable[int] = (),
+        subscription_identifiers: Collection[int] = (),
         now: float | None = None,
         alias: int = 0,
         send_topic: bool = True,
@@ -139,8 +139,8 @@ class Message:
                 # [MQTT5-3.3.2-6]: the received value minus the time the message has been waiting.
                 remaining = max(1, int(self.expires - now + 0.5))
                 properties += b"\x02" + remaining.to_bytes(4, "big")
-            for identifier in subscription_identifiers:
-                properties += b"\x0b" + variable_byte_integer(identifier)
+            if subscription_identifiers:
+                properties += b"".join([b"\x0b" + variable_byte_integer(each) for each in subscription_identifiers])
             if alias:
                 properties += b"\x23" + alias.to_bytes(2, "big")
             middle = pid + variable_byte_integer(len(properties)) + properties

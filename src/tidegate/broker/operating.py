@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidegate.operator")
 
 CONTROL_TOPIC: Final = b"$tide/control/"
+MAX_ORDER: Final = 4_096  # bytes
 LONGEST_RELEASE: Final = 86_400.0  # seconds
 DEFAULT_RELEASE: Final = 60.0
 
@@ -46,11 +47,11 @@ def on_order(conn: Connection, topic: bytes, payload: bytes) -> tuple[ReasonCode
     who = {"by": conn.username or conn.session.client_id, "peer": conn.peer}
     try:
         try:
-            order = json.loads(payload)
+            order = json.loads(payload) if len(payload) <= MAX_ORDER else None
         except (ValueError, RecursionError):
             order = None
         if not isinstance(order, dict):
-            raise OrderRefused("an order is a JSON object")
+            raise OrderRefused(f"an order is a JSON object of at most {MAX_ORDER} bytes")
         action = ACTIONS.get(name)
         if action is None:
             raise OrderRefused(f"there is no such order; known are {', '.join(ACTIONS)}")

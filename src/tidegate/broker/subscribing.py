@@ -6,7 +6,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidegate.broker.handing_on import help_others
 from tidegate.broker.hooks import NODE_TOPIC
 from tidegate.broker.index import Subscription
 from tidegate.broker.publishing import answer
@@ -80,7 +79,7 @@ def subscribe(conn: Connection, body: bytes) -> Job:
     answer(conn, packet_out, waits=conn.session.durable is not None)
     yield len(codes) % PART * (DECODE_COST + ADD_COST)
     if shared:
-        core.long_work.add(help_others(conn.session, shared))
+        core.help.ask(conn.session, shared)
     if retained and len(core.retained):
         if conn.feeds is None:
             conn.feeds = deque()

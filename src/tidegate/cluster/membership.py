@@ -311,8 +311,9 @@ class ClusterNode:
 
     def group_route(self, link: Connection, identifier: int, topic: bytes) -> Route:
         key = self.announcer.interest.group(identifier)
-        group = None if key is None else self.core.index.groups.get(key)
-        if group is None or not matches(group.topic_filter.decode(), topic.decode()):
+        route = self.core.index.route(topic)
+        group = next((each for each in route.far or route.shared if (each.name, each.topic_filter) == key), None)
+        if group is None:
             return Route([], ())
         if self.role is Role.HEAD:  # another head chose us: one of our side gets it
             heads = f"{LINK_CLIENT}head/"
