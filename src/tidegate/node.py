@@ -54,7 +54,7 @@ def make_listener(settings: ListenerSettings, max_packet_size: int) -> Listener:
     if settings.is_websocket:
         websocket = WebSocketOptions(
             paths=tuple(dict.fromkeys((settings.path, "/"))),
-            origins=settings.origins or None,
+            origins=settings.origins,
             max_frame_bytes=max_packet_size + 65_536,
         )
     is_unix = settings.type is ListenerType.UNIX

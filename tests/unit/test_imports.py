@@ -51,7 +51,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "spark": frozenset({"client", "mqtt", "net", "flow.load_report"}),
     # Rooms that may be missing are found by name when a page needs them: see console/rooms.py.
     "console": frozenset(
-        {"client", "mqtt", "net.addresses", "net.tls", "accounts", "lake", "schema", "stats"}
+        {"client", "mqtt", "net.addresses", "net.origins", "net.tls", "accounts", "lake", "schema", "stats"}
     ),
     "demo": frozenset({"client", "mqtt"}),
     "load": frozenset({"mqtt", "stats"}),

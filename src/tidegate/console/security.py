@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Iterable
 from typing import Final
@@ -16,7 +15,8 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidegate.console.settings import LOOPBACK_NAMES, ConsoleSettings
+from tidegate.console.settings import ConsoleSettings
+from tidegate.net.origins import host_name, is_fixed
 
 MAX_BODY: Final = 65_536
 PAGE_POLICY: Final = (
@@ -46,7 +46,6 @@ class Guard:
         self._names = {name.lower() for name in settings.names}
         if settings.host not in ("", "0.0.0.0", "::", "*"):
             self._names.add(settings.host.lower())
-        self._names |= LOOPBACK_NAMES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,21 +92,7 @@ class Guard:
 
     def is_own_host(self, host: str) -> bool:
         name = host_name(host)
-        if name in self._names:
-            return True
-        try:
-            ipaddress.ip_address(name.strip("[]"))  # nobody can make an address point elsewhere
-        except ValueError:
-            return False
-        return True
-
-
-def host_name(host: str) -> str:
-    """The name of a Host header, without its port."""
-    name = host.lower()
-    if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.partition(":")[0]
+        return name in self._names or is_fixed(name)
 
 
 def _bounded(receive: Receive) -> Receive:

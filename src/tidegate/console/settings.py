@@ -10,7 +10,6 @@ from tidegate.console.errors import ConsoleError
 from tidegate.net.tls import server_context
 
 PORT = 1888
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1", "[::1]"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,9 +83,11 @@ class MosquittoListener:
                 "the URL path is /mqtt or /; Mosquitto takes any",
                 "set path for another one",
             )
-        if "websockets_origin" in options and protocol == "websockets":
-            line = options["websockets_origin"]
-            table["origins"] = Entry((line.value,), line.place)
+            named = options.get("websockets_origin")
+            if named is not None:
+                table["origins"] = Entry((named.value,), named.place)
+            else:
+                table["origins"] = Entry(("*",), "Mosquitto lets pages of every site connect")
         return table
 
     def _host(self, remark: Remarker) -> Entry:

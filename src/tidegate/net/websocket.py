@@ -16,9 +16,10 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
-from websockets.typing import Origin, Subprotocol
+from websockets.typing import Subprotocol
 
 from tidegate.net.framing import WebSocketLink, library_log
+from tidegate.net.origins import may_come
 
 # The client must offer "mqtt" and the server must select it [MQTT5-6.0.0-3] [MQTT5-6.0.0-4]; "mqttv3.1" is
 # what clients from before the standard offer.
@@ -27,6 +28,9 @@ SUBPROTOCOLS = [Subprotocol("mqtt"), Subprotocol("mqttv3.1")]
 # Browsers send a few KiB of cookies and tokens; the library alone would take 1 MiB of headers.
 MAX_HEAD_BYTES = 32 * 1024
 
+REFUSED_PAGE = (
+    "Pages from {0!r} may not connect here. Is this page yours? Then name it at the listener: origins = [{0!r}]\n"
+)
 END_OF_HEADERS = b"\r\n\r\n"
 
 
@@ -34,13 +38,13 @@ END_OF_HEADERS = b"\r\n\r\n"
 class WebSocketOptions:
     """How a listener upgrades connections. Times in seconds.
 
-    `paths` None accepts every path. `origins` None accepts every page; otherwise a browser must come from
-    one of them, while clients that send no Origin (not browsers) are let in. `max_frame_bytes` bounds what
-    is held for one frame; a message may be longer if it comes in fragments.
+    `paths` None accepts every path. `origins` are the pages that browsers may come from; empty: pages of the same
+    origin, `*`: any. `max_frame_bytes` bounds what is held for one frame; a message may be longer if it comes in
+    fragments.
     """
 
     paths: tuple[str, ...] | None = ("/", "/mqtt")
-    origins: tuple[str, ...] | None = None
+    origins: tuple[str, ...] = ()
     max_frame_bytes: int = 1_048_576 + 65_536
     handshake_timeout: float = 10.0
     close_timeout: float = 5.0
@@ -72,10 +76,8 @@ class WebSocketServer(WebSocketLink):
         options: WebSocketOptions,
         upgrades: Upgrades | None = None,
     ) -> None:
-        origins = None if options.origins is None else [*map(Origin, options.origins), None]
         super().__init__(
             ServerProtocol(
-                origins=origins,
                 subprotocols=SUBPROTOCOLS,
                 max_size=(None, options.max_frame_bytes),
                 logger=library_log,
@@ -142,6 +144,10 @@ class WebSocketServer(WebSocketLink):
         if self._options.paths is not None and path not in self._options.paths:
             known = ", ".join(self._options.paths)
             self._refuse(HTTPStatus.NOT_FOUND, f"There is no MQTT here. Known paths: {known}\n")
+            return
+        origins = request.headers.get_all("Origin")
+        if not may_come(origins, request.headers.get_all("Host"), self._options.origins):
+            self._refuse(HTTPStatus.FORBIDDEN, REFUSED_PAGE.format(origins[0][:200]))
             return
         self.frames.send_response(self.frames.accept(request))
         if self.frames.state is not State.OPEN:

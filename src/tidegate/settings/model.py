@@ -109,7 +109,11 @@ class ListenerSettings:
     max_connections: int = setting(
         0, "connections at once on this listener; 0: only the node's limit", minimum=0
     )
-    origins: tuple[str, ...] = setting((), "ws and wss: Origin headers accepted from browsers; empty: any")
+    origins: tuple[str, ...] = setting(
+        (),
+        'ws and wss: pages that browsers may connect from, "https://plant.example" say; "*": any; empty: only pages of '
+        "the same address and port; clients that are no browsers are always let in",
+    )
     proxy_protocol: bool = setting(
         False,
         "every connection begins with a PROXY header (version 1 or 2, before TLS) that gives the client's address; "

@@ -65,9 +65,10 @@ def test_every_kind_of_listener(tmp_path: Path) -> None:
         "listener 9002\nprotocol websockets\ncertfile /c\nkeyfile /k\n",
     )
     assert [each.type for each in settings.listeners] == ["unix", "tls", "ws", "wss"]
-    tls, web = settings.listeners[1:3]
+    tls, web, open_web = settings.listeners[1:4]
     assert (tls.client_ca, tls.require_client_certificate, tls.max_connections) == (Path("/ca"), True, 7)
     assert (web.origins, web.max_connections) == (("https://a.example",), 0)
+    assert open_web.origins == ("*",)
     assert said(conversion) == [("protocol", Kind.DIFFERS)] * 2
 
 
