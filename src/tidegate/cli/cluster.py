@@ -178,7 +178,10 @@ async def _nodes(address: str, timeout: float, login: "Login") -> "dict[str, dic
                     if name == "balancing":
                         continue  # no node
                     found |= value if name == "nodes" else {name: value}
-                    wanted = max((node.get("nodes", 0) for node in found.values()), default=0)
+                    # A node that is away may have counted fewer than there are now.
+                    wanted = max(
+                        (node.get("nodes", 0) for node in found.values() if node.get("linked", True)), default=0
+                    )
                     if wanted and len(found) >= wanted:
                         break
         except TimeoutError:
