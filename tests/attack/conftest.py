@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -11,10 +10,13 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.dialing import Dial, Until, dial, until
 from tidegate.accounts.passwords import hash_password
 from tidegate.settings import load_settings
 from tidegate.testing import NodeThread
 from tidegate.testing.raw import RawClient
+
+__all__ = ["Dial", "StartNode", "Until", "dial", "start_node", "until"]
 
 ACCOUNTS = ("owner", "guest", "mallory")
 """Each has its own name as password."""
@@ -35,18 +37,6 @@ class StartNode(Protocol):
     """Arguments are settings, `limits__max_sessions=10` say. With `rights`, the accounts above and these rights."""
 
     def __call__(self, rights: str = "", **settings: Any) -> NodeThread: ...
-
-
-class Dial(Protocol):
-    """A connection to a node; nothing is sent yet."""
-
-    def __call__(self, node: NodeThread | int, version: int = 5) -> RawClient: ...
-
-
-class Until(Protocol):
-    """Waits for a condition, with a deadline."""
-
-    def __call__(self, condition: Callable[[], bool], seconds: float = 5.0) -> None: ...
 
 
 @cache
@@ -80,28 +70,6 @@ def start_node(tmp_path: Path) -> Iterator[StartNode]:
             return stack.enter_context(NodeThread(load_settings(None, (), {}, given)))
 
         yield start
-
-
-@pytest.fixture
-def dial() -> Iterator[Dial]:
-    with ExitStack() as stack:
-
-        def connect(node: NodeThread | int, version: int = 5) -> RawClient:
-            port = node if isinstance(node, int) else node.port
-            return stack.enter_context(RawClient(port, version))
-
-        yield connect
-
-
-@pytest.fixture
-def until() -> Until:
-    def wait(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not come true in time"
-            time.sleep(0.01)
-
-    return wait
 
 
 def login(client: RawClient, name: str, client_id: str = "", **options: Any) -> Any:

@@ -32,7 +32,7 @@ from tidegate.mqtt.codes import LEGAL, ReasonCode
 from tidegate.mqtt.encode import encode_packet
 from tidegate.mqtt.errors import MalformedPacket, MQTTError, PacketTooLarge
 from tidegate.mqtt.packets import Disconnect, PacketType
-from tidegate.mqtt.properties import Properties, Property
+from tidegate.mqtt.properties import UNLIMITED, Properties, Property
 
 if TYPE_CHECKING:
     from tidegate.broker.alarms import Alarm
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
         self.set_reading(False)  # who had room in between did not know of the rest
 
     def defer(self, data: bytes) -> None:
-        """Go on with `data` in the next turn, after others had theirs."""
+        """Go on with `data` in the next turn, after others had theirs, or when its job is done."""
         self.more = data
         core = self.core
         if self.job is not None:
@@ -331,26 +331,22 @@ class Connection(asyncio.Protocol):
         for cost in job:
             self.debt += cost
             if self.debt > TURN_BUDGET:
-                self.job = job
-                self.more = b""
-                self.core.long_work.add(self._go_on_with(job))
+                self.job = self._rest_of(job)
+                self.core.long_work.add(self.job)
                 return
 
-    def _go_on_with(self, job: Job) -> Job:
-        """The rest of it, as long as the connection serves its session."""
+    def _rest_of(self, job: Job) -> Job:
+        """As long as the connection serves its session; then what came behind it."""
         try:
             for cost in job:
                 yield cost
                 if self.is_closing or self.session.conn is not self:
                     self.job = None
-                if self.job is not job or self.is_hushed:
-                    return  # `unhush` goes on
+                    return
         except MQTTError as error:
             self.fail(error)
         except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
             self.fail_unexpectedly()
-        if self.job is not job:
-            return  # it was hushed for less than a turn, and went on twice
         self.job = None
         self.last_seen = self.core.now()
         self.serve()
@@ -445,8 +441,7 @@ class Connection(asyncio.Protocol):
                                 received += extra - 1
                             else:
                                 if run is not None:
-                                    self._forward(run, data[run_start:pos], run_count)
-                                    budget -= run.cost // 4
+                                    budget -= self._forward(run, data[run_start:pos], run_count)
                                 run = route
                                 run_start = pos
                                 run_count = 1
@@ -455,7 +450,7 @@ class Connection(asyncio.Protocol):
                         groups = route.groups5 if v5 else route.groups4
                         if groups is not None and length < 16_384:
                             if run is not None:
-                                self._forward(run, data[run_start:pos], run_count)
+                                budget -= self._forward(run, data[run_start:pos], run_count)
                                 run = None
                             start = pos
                             pos, count = fastpath.shared_run(self, groups, data, pos, topic_end, end)
@@ -465,7 +460,7 @@ class Connection(asyncio.Protocol):
                                 core.tap.run(self, route, 0, count, pos - start)
                             continue
                 if run is not None:
-                    self._forward(run, data[run_start:pos], run_count)
+                    budget -= self._forward(run, data[run_start:pos], run_count)
                     run = None
                 if first in ACKNOWLEDGED and length > 4:
                     reached, count = fastpath.publishes(self, data, pos, size)
@@ -491,7 +486,7 @@ class Connection(asyncio.Protocol):
                     if self.is_closing:
                         return b""
                     if self.job is not None:
-                        self.more = data[end:]
+                        self.defer(data[end:])
                         return b""
                     if self.read_epoch != core.index.epoch:
                         self.refresh_routes()  # it subscribed, perhaps to what it publishes next
@@ -551,8 +546,8 @@ class Connection(asyncio.Protocol):
         self.need = max(need, len(rest) + 1)
         self.core.partial[self] = self.core.now()
 
-    def _forward(self, route: Route, packets: bytes, count: int) -> None:
-        """Hand a run of QoS 0 packets, as they came, to every recipient."""
+    def _forward(self, route: Route, packets: bytes, count: int) -> int:
+        """Hand a run of QoS 0 packets, as they came, to every recipient; gives what that cost."""
         targets = route.fast5 if self.v5 else route.fast4
         counters = self.core.counters
         counters.publish_received += count
@@ -573,6 +568,7 @@ class Connection(asyncio.Protocol):
             self.core.tap.forwarded(self, route, packets, count)
         for observer in self.core.publish_observers:
             observer.on_run(self, packets, count)
+        return route.cost // 4
 
     # -- holding a publisher --------------------------------------------------------------------------------
 
@@ -608,6 +604,11 @@ class Connection(asyncio.Protocol):
         else:
             self.resume_reading()
 
+    @property
+    def max_user_properties(self) -> int:
+        """In a packet. Another node sends what its clients were allowed to send."""
+        return UNLIMITED if self.listener.is_link else self.core.limits.max_user_properties
+
     def accept(self, packet: bytes) -> None:
         """Handle one whole packet that was held, now."""
         self._consume(packet)
@@ -642,6 +643,8 @@ class Connection(asyncio.Protocol):
         if self.more is None:
             self.more = b""  # what the transport has read already comes here
         self.core.write()
+        if self.job is not None:
+            self.core.long_work.drop(self.job)
         session.paused = True
         self.kept_quota, session.quota = session.quota, 0
 
@@ -650,7 +653,7 @@ class Connection(asyncio.Protocol):
         self.is_hushed = False
         session.quota = self.kept_quota
         if self.job is not None:
-            self.core.long_work.add(self._go_on_with(self.job))
+            self.core.long_work.add(self.job)
         elif not self.more:
             self.more = None
         if self.held is not None and self.waits_for is None:
@@ -735,24 +738,24 @@ class Connection(asyncio.Protocol):
 
     def _feed(self) -> Job:
         feeds, session = self.feeds, self.session
-        while feeds and not self.is_closing and session.conn is self:
-            if session.paused:
-                self.is_feeding = False
-                return  # `resume_writing` comes back here
-            if session.pending is not None and len(session.pending) > 1_000:
-                self.is_feeding = False
-                self.core.loop.call_later(0.05, self.feed)
-                return
-            try:
-                cost = next(feeds[0], None)
-            except Exception:
-                log.exception("unexpected error while sending retained messages")
-                cost = None
-            if cost is None:
-                feeds.popleft()
-            yield cost or 1
-        self.feeds = None
-        self.is_feeding = False
+        try:
+            while feeds and not self.is_closing and session.conn is self:
+                if session.paused:
+                    return  # `resume_writing` comes back here
+                if session.pending is not None and len(session.pending) > 1_000:
+                    self.core.loop.call_later(0.05, self.feed)
+                    return
+                try:
+                    cost = next(feeds[0], None)
+                except Exception:
+                    log.exception("unexpected error while sending retained messages")
+                    cost = None
+                if cost is None:
+                    feeds.popleft()
+                yield cost or 1
+            self.feeds = None
+        finally:
+            self.is_feeding = False
 
     def expires_at(self, wall: float) -> None:
         """What proved the client's identity is valid until then."""

@@ -39,7 +39,7 @@ def on_control(conn: Connection, first: int, body: bytes) -> None:
         conn.do(subscribing.unsubscribe(conn, body))
         return
     conn.debt += len(body) // publishing.BYTES_A_UNIT
-    packet = decode_packet(first, body, conn.version, conn.core.limits.max_user_properties)
+    packet = decode_packet(first, body, conn.version, conn.max_user_properties)
     match packet:
         case Puback():
             session.on_puback(packet.packet_identifier)

@@ -49,6 +49,7 @@ log = logging.getLogger("tidegate.broker")
 
 FOREIGN = "this client identifier belongs to another user"
 REFUSAL_JITTER = 2.0  # seconds
+STRANGERS_PROPERTIES = 100  # user properties in CONNECT, and in its will: nobody knows yet who sends them
 NAMES = ("MQTT", "MQIsdp")  # of the protocol, in CONNECT
 
 
@@ -158,7 +159,7 @@ class Handshake(asyncio.Protocol):
         self._buffer = buffer[body + length :]
         self.core.counters.messages_received += 1
         try:
-            most = self.core.limits.max_user_properties // 10
+            most = min(self.core.limits.max_user_properties, STRANGERS_PROPERTIES)
             packet = decode_packet(buffer[0], buffer[body : body + length], 5, most)
         except UnsupportedProtocolVersion as error:
             if error.name not in NAMES:

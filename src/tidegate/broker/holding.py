@@ -77,8 +77,7 @@ def consume(conn: Connection, data: bytes) -> bytes:
                 if conn.is_closing:
                     return b""
                 if conn.job is not None:
-                    conn.more = data[end:]
-                    conn.set_reading(False)
+                    conn.defer(data[end:])
                     return b""
                 budget -= conn.debt
             pos = end

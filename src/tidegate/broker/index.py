@@ -151,18 +151,7 @@ class Search:
     missed one is not kept.
     """
 
-    __slots__ = (
-        "_changes",
-        "_found",
-        "_groups",
-        "_has_paused",
-        "_index",
-        "_targets",
-        "cost",
-        "route",
-        "topic",
-        "waiters",
-    )
+    __slots__ = ("_changes", "_found", "_groups", "_index", "_targets", "cost", "route", "topic", "waiters")
 
     def __init__(self, index: SubscriptionIndex, topic: bytes) -> None:
         self.topic = topic
@@ -172,13 +161,18 @@ class Search:
         self._index = index
         self._changes = index.changes
         self._found = index.match(topic)
-        self._has_paused = False
         self._targets: dict[Session, list[Subscription]] = {}
         self._groups: dict[SharedGroup, list[Subscription]] = {}
 
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing changed since it began."""
+        return self._index.changes == self._changes
+
     def finish(self) -> Route:
-        while self.route is None:
+        if self.route is None:
             self.go_on()
+        assert self.route is not None
         return self.route
 
     def rest(self) -> Job:
@@ -196,7 +190,6 @@ class Search:
             if subscription is None:
                 self.cost += PAUSE
                 if self.cost >= limit:
-                    self._has_paused = True
                     return
                 continue
             self.cost += 1
@@ -213,7 +206,7 @@ class Search:
         self._make_route()
 
     def _make_route(self) -> None:
-        if self._has_paused:
+        if not self.is_current:
             self._targets = _in_force(self._targets)
             self._groups = _in_force(self._groups)
         targets = [Target(session, tuple(found)) for session, found in self._targets.items()]
@@ -226,7 +219,7 @@ class Search:
             self.route = Route(targets, (), self.topic, far=groups)
         else:
             self.route = Route(targets, groups, self.topic)
-        if self._index.changes == self._changes:
+        if self.is_current:
             self._index.keep(self.route)
 
 

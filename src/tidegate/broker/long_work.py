@@ -43,6 +43,10 @@ class LongWork:
             self._is_scheduled = True
             self._core.loop.call_soon(self._go_on)
 
+    def drop(self, job: Job) -> None:
+        """Do not go on with this one."""
+        self._jobs.remove(job)
+
     def _go_on(self) -> None:
         self._is_scheduled = False
         core = self._core

@@ -214,7 +214,7 @@ def _properties(
     """Topic (alias resolved), properties to forward, expiry, start of the payload, and whether the
     publisher's bytes may be forwarded as they are."""
     core = conn.core
-    props, after = decode_properties(data[:end], at, PacketType.PUBLISH, core.limits.max_user_properties)
+    props, after = decode_properties(data[:end], at, PacketType.PUBLISH, conn.max_user_properties)
     conn.debt += (after - at) // BYTES_A_UNIT
     if Property.SUBSCRIPTION_IDENTIFIER in props:
         if not conn.listener.is_link:
@@ -269,7 +269,7 @@ def note_alias(conn: Connection, packet: bytes, body: int) -> None:
     at += 2 if packet[0] & 6 else 0
     if not topic or at >= len(packet) or not packet[at]:
         return
-    props, _ = decode_properties(packet, at, PacketType.PUBLISH, conn.core.limits.max_user_properties)
+    props, _ = decode_properties(packet, at, PacketType.PUBLISH, conn.max_user_properties)
     alias = props.get(Property.TOPIC_ALIAS)
     if alias is not None:
         _resolve_alias(conn, alias, topic)
@@ -325,7 +325,9 @@ def resolve(conn: Connection, topic: bytes) -> Route | None:
         conn.wait_for(found)
         core.find(found)
         return None
-    return found.route if authorise is None else _remember(conn, topic, found.route)
+    if authorise is None or not found.is_current:
+        return found.route
+    return _remember(conn, topic, found.route)
 
 
 def _for_operators(conn: Connection, topic: bytes) -> Route:

@@ -69,15 +69,16 @@ class Limits:
         131_072, "largest packet accepted before CONNECT is complete, bytes", minimum=256, maximum=268_435_460
     )
     max_user_properties: int = setting(
-        1_000, "user properties of a packet, and of a will; CONNECT takes a tenth of it", minimum=0
+        1_000, "user properties in a packet; in CONNECT, and in its will, at most 100", minimum=0
+    )
+    max_packet_filters: int = setting(
+        10_000, "topic filters in one SUBSCRIBE or UNSUBSCRIBE; more end the connection with 0x97", minimum=1
     )
     max_topic_levels: int = setting(128, "levels in a topic name or filter", minimum=1)
     max_topic_alias: int = setting(
         32, "topic aliases a client may use towards us, and we towards it", minimum=0, maximum=65_535
     )
-    max_subscriptions: int = setting(
-        10_000, "subscriptions of one session; a packet with more filters ends its connection", minimum=1
-    )
+    max_subscriptions: int = setting(10_000, "subscriptions of one session", minimum=1)
     max_sessions: int = setting(1_000_000, "sessions, connected or not", minimum=1)
     max_retained: int = setting(1_000_000, "retained messages", minimum=0)
     receive_maximum: int = setting(

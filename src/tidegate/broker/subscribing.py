@@ -14,7 +14,7 @@ from tidegate.mqtt import packets
 from tidegate.mqtt.codes import PacketType, ReasonCode
 from tidegate.mqtt.decode import read_filters, read_head, read_subscriptions
 from tidegate.mqtt.encode import encode_packet
-from tidegate.mqtt.errors import MQTTError
+from tidegate.mqtt.errors import QuotaExceeded
 from tidegate.mqtt.packets import Suback, Subscribe, Unsuback
 from tidegate.mqtt.properties import Properties, Property
 from tidegate.mqtt.topics import parse_shared
@@ -32,21 +32,15 @@ NODE_FILTER = NODE_TOPIC.decode()
 MAX_FEEDS = 1_000  # subscriptions of one connection whose retained messages are still to be sent
 
 
-class TooManyFilters(MQTTError):
-    """One packet has more filters than a session may have."""
-
-    reason_code = ReasonCode.QUOTA_EXCEEDED
-
-
 def subscribe(conn: Connection, body: bytes) -> Job:
     """Answer with one reason code a filter, in order, then send retained messages [MQTT5-3.8.4-1]."""
     core = conn.core
-    packet_identifier, at, given = read_head(body, conn.version, PacketType.SUBSCRIBE, core.limits.max_user_properties)
+    packet_identifier, at, given = read_head(body, conn.version, PacketType.SUBSCRIBE, conn.max_user_properties)
     requests: list[packets.Subscription] = []
     for request in read_subscriptions(body, at, conn.version):
         requests.append(request)
+        _check_number(conn, len(requests))
         if len(requests) % PART == 0:
-            _check_number(conn, len(requests))
             yield PART * DECODE_COST
     packet = Subscribe(packet_identifier=packet_identifier, subscriptions=requests, properties=given)
     if core.cluster is not None and not conn.listener.is_link and core.cluster.sends_on(conn, packet):
@@ -89,9 +83,9 @@ def subscribe(conn: Connection, body: bytes) -> Job:
 
 
 def _check_number(conn: Connection, count: int) -> None:
-    most = conn.core.limits.max_subscriptions
-    if count > most:
-        raise TooManyFilters(f"a packet has more than {most} filters")
+    most = conn.core.limits.max_packet_filters
+    if count > most and not conn.listener.is_link:
+        raise QuotaExceeded(f"a packet has more than {most} filters")
 
 
 def _check(conn: Connection, request: packets.Subscription, identifier: int) -> tuple[int, str]:
@@ -157,14 +151,12 @@ def _add(
 
 def unsubscribe(conn: Connection, body: bytes) -> Job:
     session = conn.session
-    packet_identifier, at, _ = read_head(
-        body, conn.version, PacketType.UNSUBSCRIBE, conn.core.limits.max_user_properties
-    )
+    packet_identifier, at, _ = read_head(body, conn.version, PacketType.UNSUBSCRIBE, conn.max_user_properties)
     topic_filters: list[bytes] = []
     for name in read_filters(body, at):
         topic_filters.append(name.encode())
+        _check_number(conn, len(topic_filters))
         if len(topic_filters) % PART == 0:
-            _check_number(conn, len(topic_filters))
             yield PART * DECODE_COST
     codes: list[int] = []
     for topic_filter in topic_filters:

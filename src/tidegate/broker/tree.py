@@ -16,7 +16,6 @@ PLUS = b"+"
 HASH = b"#"
 V = TypeVar("V")
 PAUSE = 64  # nodes visited between two pauses of a walk
-NODE_BYTES = 250  # a node, its place in its parent and its own children take about so many bytes beside its name
 _NO_CHILDREN: dict[bytes, Any] = {}
 
 

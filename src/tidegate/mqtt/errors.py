@@ -103,8 +103,8 @@ class PacketTooLarge(MQTTError):
     advice = "send less at once, or raise the receiver's limit"
 
 
-class TooManyUserProperties(MQTTError):
-    """A packet has more user properties than the receiver takes."""
+class QuotaExceeded(MQTTError):
+    """A packet has more user properties, or more topic filters, than the receiver takes."""
 
     reason_code = ReasonCode.QUOTA_EXCEEDED
-    advice = "send fewer user properties, or raise the receiver's limit"
+    advice = "send fewer at once, or raise the receiver's limit"

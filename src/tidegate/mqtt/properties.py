@@ -14,7 +14,7 @@ from tidegate.mqtt.errors import (
     MalformedPacket,
     MQTTError,
     ProtocolError,
-    TooManyUserProperties,
+    QuotaExceeded,
     TopicAliasInvalid,
 )
 from tidegate.mqtt.primitives import (
@@ -184,7 +184,7 @@ def decode_properties(
         if prop is Property.USER_PROPERTY:
             pairs = props.setdefault(prop, [])
             if len(pairs) >= max_user_properties:
-                raise TooManyUserProperties(f"{_packet_name(packet)} has over {max_user_properties} user properties")
+                raise QuotaExceeded(f"{_packet_name(packet)} has over {max_user_properties} user properties")
             pairs.append(value)
             continue
         if kind is not Kind.UTF8_STRING and kind is not Kind.BINARY_DATA:

@@ -1,6 +1,7 @@
 """What nodes tell each other arrives: however much it is, and however full the queues are."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.integration.cluster.test_standby import (
 from tidegate.broker.index import Subscription
 from tidegate.client import Client
 from tidegate.cluster import transfer
+from tidegate.mqtt.properties import Property
 
 
 @pytest.mark.parametrize("size", [9_000, 30])
@@ -85,3 +87,19 @@ async def test_a_full_queue_drops_messages_of_clients_and_none_of_nodes() -> Non
         async with asyncio.timeout(15):
             assert await moved
         assert await _numbers(client, 5) == list(range(5))
+
+
+async def test_what_a_client_may_send_passes_between_nodes_that_allow_their_own_clients_less() -> None:
+    async with cluster(2) as nodes:
+        for node in (nodes.head, nodes.edges[1]):
+            core = node.broker.core
+            core.limits = replace(core.limits, max_user_properties=10)
+        subscriber = await nodes.client(nodes.edges[1], "s")
+        got: list[int] = []
+        await subscriber.subscribe(
+            "t", callback=lambda message: got.append(len(message.properties[Property.USER_PROPERTY]))
+        )
+        await nodes.settled()
+        publisher = await nodes.client(nodes.edges[0], "p")
+        await publisher.publish("t", b"x", qos=1, properties={Property.USER_PROPERTY: [("a", "b")] * 20})
+        await wait_until(lambda: got == [20])

@@ -211,3 +211,43 @@ def test_what_is_removed_twice_takes_nothing_from_others() -> None:
         index.remove(two)
         index.remove(two)
         assert (index.count, told) == (0, [False, False])
+
+
+def deep(number: int) -> bytes:
+    """Filters that all match one topic, so many that a search for it takes several parts."""
+    return b"/".join(b"+" if number >> bit & 1 else b"l" for bit in range(12))
+
+
+DEEP = b"/".join([b"l"] * 12)
+
+
+def test_a_search_in_parts_leaves_out_what_went_and_is_not_kept_when_something_came() -> None:
+    index = make_index()
+    here, gone, new = (recipient(name) for name in ("here", "gone", "new"))
+    for session, numbers in ((here, range(0, 4_000, 2)), (gone, range(1, 4_000, 2))):
+        for number in numbers:
+            subscription = Subscription(session, deep(number), 1)
+            session.subscriptions[subscription.topic_filter] = subscription
+            index.add(subscription)
+    search = index.search(DEEP)
+    assert search.route is None
+    for subscription in gone.subscriptions.values():
+        index.remove(subscription)
+    gone.subscriptions.clear()
+    index.add(Subscription(new, DEEP, 1))
+    assert sum(search.rest()) > 0
+    assert [target.session for target in search.finish().targets] == [here]
+    assert not search.is_current
+    assert {target.session for target in index.route(DEEP).targets} == {here, new}
+
+
+def test_a_search_in_parts_that_nothing_disturbed_is_kept() -> None:
+    index = make_index()
+    for number in range(4_000):
+        index.add(Subscription(recipient(str(number)), deep(number), 1))
+    search = index.search(DEEP)
+    assert search.route is None
+    steps = list(search.rest())
+    assert len(steps) > 5
+    assert index.routes[DEEP] is search.route
+    assert len(search.finish().targets) == 4_000

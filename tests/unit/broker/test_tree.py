@@ -24,18 +24,11 @@ def nodes(tree: LevelTree[str]) -> list[Node[str]]:
     return found
 
 
-def check_shape(tree: LevelTree[str], names: set[str]) -> None:
-    below_root = nodes(tree)[1:]
-    assert tree.count == len(below_root) <= max(0, 2 * len(names) - 1)
-    for node in below_root:
-        assert node.value is not None or len(node.children) > 1, "a node that nobody needs"
-    assert sorted(node.value for node in below_root if node.value is not None) == sorted(names)
+Changes = list[tuple[str, bool]]
 
 
-@given(st.lists(st.tuples(filters, st.booleans()), max_size=40), st.lists(topics, min_size=1, max_size=5))
-def test_what_matches_a_topic_is_found_after_any_changes(
-    changes: list[tuple[str, bool]], asked: list[str]
-) -> None:
+def changed(changes: Changes) -> tuple[LevelTree[str], set[str]]:
+    """A tree after these were put in (True) or taken out, and what it has to hold."""
     tree: LevelTree[str] = LevelTree()
     names: set[str] = set()
     for name, is_kept in changes:
@@ -47,25 +40,28 @@ def test_what_matches_a_topic_is_found_after_any_changes(
             names.discard(name)
         assert tree.get(name.encode()) == (name if is_kept else None)
         check_shape(tree, names)
+    return tree, names
+
+
+def check_shape(tree: LevelTree[str], names: set[str]) -> None:
+    below_root = nodes(tree)[1:]
+    assert tree.count == len(below_root) <= max(0, 2 * len(names) - 1)
+    for node in below_root:
+        assert node.value is not None or len(node.children) > 1, "a node that nobody needs"
+    assert sorted(node.value for node in below_root if node.value is not None) == sorted(names)
+
+
+@given(st.lists(st.tuples(filters, st.booleans()), max_size=40), st.lists(topics, min_size=1, max_size=5))
+def test_what_matches_a_topic_is_found_after_any_changes(changes: Changes, asked: list[str]) -> None:
+    tree, names = changed(changes)
     for topic in asked:
         found = [value for value in tree.matching(topic.encode()) if value is not None]
         assert sorted(found) == sorted(name for name in names if matches(name, topic))
 
 
 @given(st.lists(st.tuples(topics, st.booleans()), max_size=40), st.lists(filters, min_size=1, max_size=5))
-def test_the_topics_of_a_filter_are_found_after_any_changes(
-    changes: list[tuple[str, bool]], asked: list[str]
-) -> None:
-    tree: LevelTree[str] = LevelTree()
-    names: set[str] = set()
-    for name, is_kept in changes:
-        if is_kept:
-            tree.put(name.encode(), name)
-            names.add(name)
-        else:
-            tree.remove(name.encode())
-            names.discard(name)
-    check_shape(tree, names)
+def test_the_topics_of_a_filter_are_found_after_any_changes(changes: Changes, asked: list[str]) -> None:
+    tree, names = changed(changes)
     for topic_filter in asked:
         found = [value for value in tree.below(topic_filter.encode()) if value is not None]
         assert sorted(found) == sorted(name for name in names if matches(topic_filter, name))
