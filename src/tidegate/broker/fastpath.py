@@ -225,7 +225,7 @@ def shared_run(
     head = data[pos : topic_end + v5]
     topic = data[pos + 2 + (data[pos + 1] > 127) + 2 : topic_end]
     step = end - pos
-    last = len(data) - step
+    last = min(len(data) - step, pos + MAX_SHARED // len(groups) * step)
     start = pos
     count = missed = 0
     while True:
@@ -242,7 +242,7 @@ def shared_run(
                 missed += 1
         pos += step
         count += 1
-        if pos > last or not data.startswith(head, pos) or count * len(groups) > MAX_SHARED:
+        if pos > last or not data.startswith(head, pos):
             break
     conn.debt = count * len(groups)
     counters = core.counters
