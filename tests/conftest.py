@@ -7,9 +7,12 @@ workers share; whole runs of the pipeline carry `long` as well and are left to `
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +29,11 @@ hypothesis_settings.load_profile("no-deadline")
 # Who is started in the background by a shell ignores Ctrl-C, and so would everybody started here; tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Operators' sockets of nodes lie here, and not among those of the user who runs the tests.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="tidegate-tests-")
+    atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 # A test's plans run once: the second compiler of the virtual machine costs more than it gains.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"

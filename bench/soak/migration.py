@@ -20,7 +20,7 @@ from typing import Any
 
 import uvloop
 
-from tidegate.client import Client, Message
+from tidegate.client import Client, Message, operators_way
 from tidegate.cluster.local import LocalCluster, NodeProcess
 from tidegate.errors import TidegateError
 
@@ -111,6 +111,7 @@ class Soak:
         async with (
             Client(self._addresses[0], client_id="publisher", **CLIENT) as publisher,
             Client(self._addresses[0], client_id="watcher", max_redirects=0, **CLIENT) as watcher,
+            Client(operators_way(self._addresses[0]), client_id="operator", **CLIENT) as operator,
         ):
             await watcher.subscribe("$SYS/cluster/drain/+", callback=self._noter(self._drains))
             await watcher.subscribe("$SYS/cluster/plan/+", callback=self._noter(self._plans))
@@ -123,7 +124,7 @@ class Soak:
             publishing = asyncio.ensure_future(self._publish(publisher, topics))
             try:
                 for number, victim in enumerate(victims):
-                    await self._round(publisher, number, victim)
+                    await self._round(operator, number, victim)
             finally:
                 publishing.cancel()
                 await asyncio.gather(publishing, return_exceptions=True)

@@ -20,11 +20,12 @@ from tidegate.cluster.settings import Role
 from tidegate.cluster.wire import LinkAuthenticator
 from tidegate.errors import TidegateError
 from tidegate.lake.errors import require_pyarrow
-from tidegate.net.errors import AddressInUse
+from tidegate.net.errors import AddressInUse, ListenError
+from tidegate.net.operators import place_for
 from tidegate.net.proxy import ProxyOptions
 from tidegate.net.tls import server_context
 from tidegate.net.websocket import WebSocketOptions
-from tidegate.settings import ListenerSettings, ListenerType, Settings
+from tidegate.settings import AUTO, NO_SOCKET, ListenerSettings, ListenerType, Settings
 
 if TYPE_CHECKING:
     from tidegate.lake.recorder import Recorder
@@ -79,6 +80,7 @@ class Node:
         self._port_fallback = port_fallback
         self._stop_metrics: Callable[[], None] | None = None
         self.metrics_port = 0
+        self.operator_socket: Path | None = None  # where it is, once the node runs
         self._reloading = asyncio.Lock()
         self.accounts = Accounts(settings.accounts)
         self.recorder = _recorder(settings)
@@ -157,6 +159,7 @@ class Node:
             log.warning(
                 "port taken, using the next free one", extra={"wanted": wanted, "port": self.broker.port}
             )
+        await self._open_for_operator()
         for listener in self._listeners:
             if not listener.is_link and not listener.allow_anonymous and self.accounts.hooks().authenticator is None:
                 log.warning(
@@ -181,6 +184,22 @@ class Node:
                 await self.broker.stop(timeout=0)
                 await self._close_recorder()
                 raise
+
+    async def _open_for_operator(self) -> None:
+        wanted = self.settings.operator_socket
+        if wanted == NO_SOCKET:
+            return
+        try:
+            path = place_for(self.broker.endpoints[0]) if wanted == AUTO else Path(wanted)
+            await self.broker.open_for_operator(path)
+        except (OSError, ListenError) as error:
+            if wanted != AUTO:
+                await self.broker.stop(timeout=0)
+                await self._close_recorder()
+                raise
+            log.warning("no socket for the operator", extra={"error": str(error), "hint": "set operator_socket"})
+            return
+        self.operator_socket = path
 
     async def stop(self) -> None:
         if self._stop_metrics is not None:

@@ -13,7 +13,7 @@ from tidegate.broker.core import Core
 from tidegate.broker.flow_settings import FlowSettings
 from tidegate.broker.handshake import Handshake
 from tidegate.broker.hooks import Hooks
-from tidegate.broker.listener import Listener
+from tidegate.broker.listener import Listener, operator_listener
 from tidegate.broker.message import Message
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
@@ -74,6 +74,7 @@ class Broker:
         self._random = random or Random()
         self._core: Core | None = None
         self._listening: list[Listening] = []
+        self._operators: Listening | None = None
         self._sys: SysTopics | None = None
 
     @property
@@ -102,23 +103,20 @@ class Broker:
             if self._data is not None:
                 await self._open_store(core, self._data)
             for listener in self._listeners:
-                self._listening.append(
-                    await listen(
-                        partial(Handshake, core, listener),
-                        host=listener.host,
-                        port=listener.port,
-                        unix_path=listener.unix_path,
-                        ssl=listener.tls,
-                        websocket=listener.websocket,
-                        proxy=listener.proxy,
-                    )
-                )
+                self._listening.append(await _open(core, listener))
         except BaseException:
             await self.stop(timeout=0)
             raise
         if self._features.sys_interval:
             self._sys = SysTopics(core, self._features.sys_interval)
             core.on_load_changed = self._sys.load_changed
+
+    async def open_for_operator(self, path: Path) -> None:
+        """Open a unix socket for who runs this process: nobody asks for their rights, and no limit keeps them out.
+
+        It is not among `endpoints`. Raises `ListenError`.
+        """
+        self._operators = await _open(self.core, operator_listener(path))
 
     async def _open_store(self, core: Core, folder: Path) -> None:
         lock, reader = await asyncio.to_thread(open_file, folder / FILE_NAME)
@@ -135,6 +133,8 @@ class Broker:
         core = self._core
         if core is None:
             return
+        if self._operators is not None:
+            self._operators.close()
         for listening in self._listening:
             listening.close()
         if self._sys is not None:
@@ -152,6 +152,9 @@ class Broker:
         for listening in self._listening:
             await listening.wait_closed()
         self._listening.clear()
+        if self._operators is not None:
+            await self._operators.wait_closed()
+            self._operators = None
         self._core = None
 
     async def __aenter__(self) -> Self:
@@ -223,13 +226,27 @@ class Broker:
 
     def close_clients(self, is_unwanted: Callable[[str | None], bool]) -> int:
         """Disconnect (0x87) clients whose user, None for anonymous ones, is unwanted; gives their number."""
-        unwanted = [conn for conn in self.core.connections if is_unwanted(conn.username)]
+        clients = (conn for conn in self.core.connections if not conn.listener.is_operator)
+        unwanted = [conn for conn in clients if is_unwanted(conn.username)]
         for conn in unwanted:
             conn.close(CloseReason.NOT_AUTHORIZED, ReasonCode.NOT_AUTHORIZED)
         return len(unwanted)
 
     def statistics(self) -> dict[str, Any]:
         return self.core.statistics()
+
+
+async def _open(core: Core, listener: Listener) -> Listening:
+    return await listen(
+        partial(Handshake, core, listener),
+        host=listener.host,
+        port=listener.port,
+        unix_path=listener.unix_path,
+        unix_mode=listener.unix_mode,
+        ssl=listener.tls,
+        websocket=listener.websocket,
+        proxy=listener.proxy,
+    )
 
 
 __all__ = ["Broker"]

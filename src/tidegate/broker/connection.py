@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         "aliases_in",
         "aliases_out",
         "auth_method",
+        "authorise",
         "close_reason",
         "core",
         "debt",
@@ -138,8 +139,10 @@ class Connection(asyncio.Protocol):
             self.max_packet_in = link_packet(core.limits)
         self.receive_maximum = core.limits.receive_maximum
         self.since = self.last_seen = core.now()
+        # Who may do what, for this client; None: everything.
+        self.authorise = None if listener.is_link or listener.is_operator else core.authorise
         self.routes: dict[bytes, Route] = (
-            core.index.routes if core.authorise is None and not listener.is_link else {}
+            core.index.routes if self.authorise is None and not listener.is_link else {}
         )
         self.group_tag = 0  # of a message from another node: which of our groups it is for
         self.read_epoch = core.index.epoch

@@ -77,11 +77,12 @@ class Gate:
         """What is known of the client, at its first PUBLISH on this connection."""
         session = conn.session
         rule = self.rule(conn)
-        if conn.listener.is_link or (rule is not None and rule.is_service):
+        is_exempt = conn.listener.is_link or conn.listener.is_operator
+        if is_exempt or (rule is not None and rule.is_service):
             # Publishers behind a link were judged where they are; those who ask a service are where they ask.
             conn.publisher = NoBackoff().publisher(session.client_id)
             self._free.add(conn)
-            if not conn.listener.is_link:
+            if not is_exempt:
                 self._pin(conn, rule)
             return conn.publisher
         prior = self.priors.get(session.client_id)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate.broker")
 
+OPERATOR = "$operator/"  # before the names of operators, so that no client has one of them
 FOREIGN = "this client identifier belongs to another user"
 REFUSAL_JITTER = 2.0  # seconds
 STRANGERS_PROPERTIES = 100  # user properties in CONNECT, and in its will: nobody knows yet who sends them
@@ -96,7 +97,8 @@ class Handshake(asyncio.Protocol):
         else:
             self.peer = "local"
         # Sockets that have not said CONNECT are bounded too; these get no answer, they have asked nothing.
-        if core.is_stopping or len(core.handshakes) + len(core.waiting) > core.limits.max_connections:
+        is_full = len(core.handshakes) + len(core.waiting) > core.limits.max_connections
+        if core.is_stopping or (is_full and not self.listener.is_operator):
             self.transport.abort()
             return
         core.handshakes[self] = core.now()
@@ -192,6 +194,9 @@ class Handshake(asyncio.Protocol):
         if code:
             self._refuse(code)
             return
+        if self.listener.is_operator:
+            self._accept(Verdict(user=None))  # the system let in only who may do everything
+            return
         turn = core.admitter.ask(core.now(), self.address)
         if isinstance(turn, Admission):
             # At a random time: refused at once, clients that came in step would come back in step.
@@ -261,6 +266,8 @@ class Handshake(asyncio.Protocol):
 
     def _admission(self, client_id: str) -> ReasonCode:
         listener = self.listener
+        if listener.is_operator:
+            return ReasonCode.SERVER_SHUTTING_DOWN if self.core.is_stopping else ReasonCode.SUCCESS
         if listener.max_connections and listener.connections >= listener.max_connections:
             return ReasonCode.QUOTA_EXCEEDED
         return self.core.admission(client_id)
@@ -399,6 +406,9 @@ class Handshake(asyncio.Protocol):
         transport = self.transport
         assert connect is not None and transport is not None
         client_id = connect.client_id or f"tide-{uuid4().hex}"
+        listener = self.listener
+        if listener.is_operator:
+            client_id = OPERATOR + client_id
         code = self._admission(client_id)  # others may have connected while this one waited
         if not code and not core.admitter.has_room(self.address):
             code = ReasonCode.QUOTA_EXCEEDED
@@ -409,7 +419,7 @@ class Handshake(asyncio.Protocol):
         if known is not None and known.user is not None and known.user != verdict.user:
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
             return
-        if core.cluster is not None and not self.listener.is_link and not is_prepared:
+        if core.cluster is not None and not listener.is_link and not listener.is_operator and not is_prepared:
             first = core.cluster.prepare(self._request(connect), connect.clean_start, known, verdict.user)
             if isinstance(first, str):
                 self._refuse(ReasonCode.USE_ANOTHER_SERVER, "served by another node", first)
@@ -421,10 +431,11 @@ class Handshake(asyncio.Protocol):
         core.handshakes.pop(self, None)
         session, present = core.open_session(client_id, connect.clean_start)
         session.user = verdict.user
-        session.is_link = self.listener.is_link
+        session.is_link = listener.is_link
+        session.is_operator = listener.is_operator
         properties = connect.properties
-        kind = LinkConnection if self.listener.is_link else Connection
-        conn = kind(core, transport, session, connect.protocol_level, self.peer, self.listener)
+        kind = LinkConnection if listener.is_link else Connection
+        conn = kind(core, transport, session, connect.protocol_level, self.peer, listener)
         conn.username = verdict.user
         conn.address = self.address
         if connect.protocol_level == 5:
@@ -432,7 +443,8 @@ class Handshake(asyncio.Protocol):
         else:
             reply = {}
             conn.keep_alive = connect.keep_alive
-            session.expiry = 0 if connect.clean_start else core.features.persistent_session_expiry
+            is_brief = connect.clean_start or listener.is_operator
+            session.expiry = 0 if is_brief else core.features.persistent_session_expiry
         if verdict.expires is not None:
             conn.expires_at(verdict.expires)
         wills.keep(session, _will(connect, client_id))
@@ -467,7 +479,7 @@ class Handshake(asyncio.Protocol):
             log.debug(
                 "client connected", extra={"client": client_id, "peer": self.peer, "version": conn.version}
             )
-        if self.listener.is_link and core.cluster is not None:
+        if listener.is_link and core.cluster is not None:
             core.cluster.on_link(conn, present)
         if present:
             session.resume()
@@ -506,7 +518,8 @@ class Handshake(asyncio.Protocol):
         asked = connect.properties
         reply: Properties = {}
         expiry = asked.get(Property.SESSION_EXPIRY_INTERVAL, 0)
-        conn.session.expiry = min(expiry, features.max_session_expiry)
+        is_operator = self.listener.is_operator  # who leaves nothing behind
+        conn.session.expiry = 0 if is_operator else min(expiry, features.max_session_expiry)
         if conn.session.expiry != expiry:
             reply[Property.SESSION_EXPIRY_INTERVAL] = conn.session.expiry
         conn.keep_alive = connect.keep_alive
@@ -519,7 +532,7 @@ class Handshake(asyncio.Protocol):
         if NEGOTIATION in asked.get(Property.USER_PROPERTY, ()):
             conn.has_long_pings = True
             reply[Property.USER_PROPERTY] = [NEGOTIATION]
-        conn.hears_moves = follows(asked)
+        conn.hears_moves = follows(asked) and not is_operator
         if core.gate is not None:
             conn.receive_maximum = core.gate.receive_maximum(conn, conn.receive_maximum)
         if conn.receive_maximum < 65_535:

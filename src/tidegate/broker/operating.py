@@ -1,7 +1,8 @@
 """What an operator may order while the node runs: a message to `$tide/control/<action>`, answered by its PUBACK.
 
-Rules. Who may write the topic by the rights in force may give the order; without rights, who is on this machine. An
-order is a JSON object. What is refused says why in the Reason String (MQTT 5). Every order is logged, with who gave it.
+Rules. Who comes by the operator's socket may give every order. Else who may write the topic by the rights in force;
+without rights, who comes by a unix socket. An order is a JSON object. What is refused says why in the Reason String
+(MQTT 5). Every order is logged, with who gave it.
 Nothing here is on the way of a message: the topic is found when its route is made.
 """
 
@@ -37,8 +38,10 @@ class OrderRefused(Exception):
 
 def may_operate(conn: Connection, topic: bytes) -> bool:
     """Whether the client may give orders on this topic."""
+    if conn.listener.is_operator:
+        return True
     authorise = conn.core.authorise
-    return not conn.address if authorise is None else authorise.may_publish(conn, topic.decode())
+    return conn.listener.takes_orders if authorise is None else authorise.may_publish(conn, topic.decode())
 
 
 def on_order(conn: Connection, topic: bytes, payload: bytes) -> tuple[ReasonCode, str]:

@@ -53,7 +53,7 @@ BETWEEN_NODES = InternalRoute([], ())
 BETWEEN_NODES.fast4 = BETWEEN_NODES.fast5 = None
 MAX_OWN_ROUTES = 1_024  # cached (client, topic) rights of one connection
 BYTES_A_UNIT = 8  # of properties: so many are decoded in about a microsecond
-ORDER = Route([], ())  # what an operator orders: see `operating`
+ORDER = Route([], ())  # what an operator orders: see `operating`, and for the cluster its head
 ORDER.fast4 = ORDER.fast5 = None
 
 
@@ -120,6 +120,9 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     if qos == 2 and session.inbound is not None and (pid[0] << 8 | pid[1]) in session.inbound:
         answer(conn, b"\x50\x02" + pid)  # a repetition adds nothing, and is never refused
         return True
+    if route is ORDER:  # which never waits for room: it may be what makes some
+        _take_order(conn, Message(topic, data[payload_at:end], qos), pid, end - pos)
+        return True
     store = core.store
     if qos:
         if store is not None and store.is_blocked:
@@ -137,13 +140,6 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     if route is DENIED:
         counters.publish_denied += 1
         acknowledge(conn, qos, pid, ReasonCode.NOT_AUTHORIZED if conn.v5 else ReasonCode.SUCCESS)
-        return True
-    if route is ORDER:
-        code, why = on_order(conn, topic, data[payload_at:end])
-        if qos == 2 and not code:
-            _receive(conn, pid)
-        if qos:
-            answer(conn, answer_of(conn, qos, pid, code, why))
         return True
     if qos == 2:
         _receive(conn, pid)
@@ -178,6 +174,22 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     for observer in core.publish_observers:
         observer.on_message(conn, message)
     return True
+
+
+def _take_order(conn: Connection, order: Message, pid: bytes, size: int) -> None:
+    core = conn.core
+    core.counters.publish_received += 1
+    core.counters.publish_bytes_received += size
+    code, why = ReasonCode.SUCCESS, ""
+    if order.topic.startswith(CONTROL_TOPIC):
+        code, why = on_order(conn, order.topic, order.payload)
+    else:
+        assert core.cluster is not None
+        core.cluster.on_message(conn, order)
+    if order.qos == 2 and not code:
+        _receive(conn, pid)
+    if order.qos:
+        answer(conn, answer_of(conn, order.qos, pid, code, why))
 
 
 def _receive(conn: Connection, pid: bytes) -> None:
@@ -312,7 +324,7 @@ def resolve(conn: Connection, topic: bytes) -> Route | None:
         return DENIED
     if topic.startswith(CONTROL_TOPIC):
         return ORDER if may_operate(conn, topic) else DENIED
-    authorise = core.authorise
+    authorise = conn.authorise
     if authorise is not None and not authorise.may_publish(conn, topic.decode()):
         return _remember(conn, topic, DENIED)
     found = conn.found
@@ -331,12 +343,11 @@ def resolve(conn: Connection, topic: bytes) -> Route | None:
 
 
 def _for_operators(conn: Connection, topic: bytes) -> Route:
-    """Without rights that say otherwise, who is on this machine may operate the cluster, at a head."""
-    cluster, authorise = conn.core.cluster, conn.core.authorise
+    """Operators may operate the cluster, at a head."""
+    cluster = conn.core.cluster
     if cluster is None or not cluster.takes_orders:
         return DENIED
-    is_allowed = not conn.address if authorise is None else authorise.may_publish(conn, topic.decode())
-    return BETWEEN_NODES if is_allowed else DENIED
+    return ORDER if may_operate(conn, topic) else DENIED
 
 
 def _remember(conn: Connection, topic: bytes, route: Route) -> Route:

@@ -73,6 +73,7 @@ class Session:
         "inflight",
         "is_full",
         "is_link",
+        "is_operator",
         "is_plain",
         "is_stalled",
         "keeps_qos0",
@@ -102,6 +103,7 @@ class Session:
         self.client_id = client_id
         self.user: str | None = None
         self.is_link = False  # another node of the cluster, which asks for rights itself
+        self.is_operator = False  # who runs this process, and may do everything
         self.conn: Connection | None = None
         self.version = 4
         self.is_plain = True

@@ -43,7 +43,7 @@ def subscribe(conn: Connection, body: bytes) -> Job:
         if len(requests) % PART == 0:
             yield PART * DECODE_COST
     packet = Subscribe(packet_identifier=packet_identifier, subscriptions=requests, properties=given)
-    if core.cluster is not None and not conn.listener.is_link and core.cluster.sends_on(conn, packet):
+    if core.cluster is not None and _is_client(conn) and core.cluster.sends_on(conn, packet):
         return
     identifiers = given.get(Property.SUBSCRIPTION_IDENTIFIER)
     identifier = identifiers[0] if identifiers else 0
@@ -82,6 +82,11 @@ def subscribe(conn: Connection, body: bytes) -> Job:
         conn.feed()
 
 
+def _is_client(conn: Connection) -> bool:
+    """Neither another node nor an operator."""
+    return not conn.listener.is_link and not conn.listener.is_operator
+
+
 def _check_number(conn: Connection, count: int) -> None:
     most = conn.core.limits.max_packet_filters
     if count > most and not conn.listener.is_link:
@@ -113,14 +118,14 @@ def _check(conn: Connection, request: packets.Subscription, identifier: int) -> 
     asked = shared[1] if shared else topic_filter
     if core.cluster is not None and not conn.listener.is_link and asked.startswith(NODE_FILTER):
         return ReasonCode.NOT_AUTHORIZED, "only for nodes"
-    if core.authorise is not None and not conn.listener.is_link and not core.authorise.may_subscribe(conn, asked):
+    if conn.authorise is not None and not conn.authorise.may_subscribe(conn, asked):
         return ReasonCode.NOT_AUTHORIZED, ""
     return min(request.qos, features.maximum_qos), ""
 
 
 def _has_room(conn: Connection, request: packets.Subscription, packet: Subscribe) -> bool:
     cluster = conn.core.cluster
-    if cluster is None or conn.listener.is_link:
+    if cluster is None or not _is_client(conn):
         return True
     return cluster.admits(conn.session, request.topic_filter, packet)
 

@@ -37,7 +37,7 @@ def keep(session: Session, will: Will | None) -> None:
 def may_leave(conn: Connection) -> bool:
     """Whether the client has the right to what it wants published when it is gone."""
     will = conn.session.will
-    authorise = conn.core.authorise
+    authorise = conn.authorise
     if will is None or authorise is None:
         return True
     try:

@@ -8,7 +8,7 @@ import inspect
 import os
 import signal
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,6 +129,16 @@ class Server:
             will=self._will(),
             **options,
         )
+
+    def as_operator(self) -> "Server":
+        """By the operator's socket if the node runs here for this user, and nothing says how else to come."""
+        if self.username is not None or self.tls or self.cafile or self.cert or self.key or self.insecure:
+            return self
+        from tidegate.net.operators import operators_way
+
+        address = self._address()
+        way = operators_way(address)
+        return self if way == address else replace(self, url=way, host=None, port=None)
 
     def _address(self) -> str:
         if self.url is not None and self.host is None and self.port is None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
-from tidegate.client import Client, ConnectRefused, PublishRefused, SubscribeRefused
+from tidegate.client import Client, ConnectRefused, PublishRefused, SubscribeRefused, operators_way
 from tidegate.errors import TidegateError
 from tidegate.mqtt.codes import ReasonCode
 
@@ -28,8 +28,10 @@ class NotAHead(TidegateError):
 
 @asynccontextmanager
 async def connected(address: str, login: Login, **options: Any) -> AsyncIterator[Client]:
-    """A client of a node."""
+    """A client of a node; without a user name it comes as the operator of a node that runs here."""
     username, password = login
+    if username is None:
+        address = operators_way(address)
     try:
         async with Client(address, username=username, password=password, **options) as client:
             yield client

@@ -103,6 +103,8 @@ def command(
         settings.check()
         # A name that says what it is in lists and logs; the number keeps two consoles apart.
         named = replace(server, client_id=server.client_id or f"console-{token_hex(4)}")
+        if settings.password_file is not None:  # else its page would show everything to everybody on this machine
+            named = named.as_operator()
         named.client()  # an address that can never work is refused here
         log.configure(log_level, "auto")
         uvloop.run(

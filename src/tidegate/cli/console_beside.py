@@ -59,10 +59,14 @@ class Account:
         return [part for name, value in found.items() if value is not None for part in (name, str(value))]
 
 
-def choose_listener(settings: "Settings", account: Account) -> int:
-    """The number of the listener that the console connects to; ConsoleError if none would let it in."""
+def choose_listener(settings: "Settings", account: Account) -> int | None:
+    """The number of the listener that the console connects to; None: it comes as the operator.
+
+    It does so only if its page asks for the same accounts as the node. ConsoleError if no listener would let it in.
+    """
     from tidegate.accounts.settings import CertificateIdentity
     from tidegate.console.errors import ConsoleError
+    from tidegate.settings import NO_SOCKET
 
     accounts = settings.accounts
     has_accounts = (
@@ -70,6 +74,9 @@ def choose_listener(settings: "Settings", account: Account) -> int:
         or accounts.jwt_keys is not None
         or accounts.certificate_identity is not CertificateIdentity.OFF
     )
+    is_guarded = accounts.password_file is not None or not has_accounts
+    if account.username is None and settings.operator_socket != NO_SOCKET and is_guarded:
+        return None
     plain = {
         number: each
         for number, each in enumerate(settings.listeners)
@@ -101,13 +108,13 @@ def _distance(listener: "ListenerSettings") -> int:
 
 
 def beside(
-    port: int | None, listener: int, account: Account
+    port: int | None, listener: int | None, account: Account
 ) -> "Callable[[Node], AbstractAsyncContextManager[None]]":
     """What `serve` enters when the node is ready."""
 
     def start(node: "Node") -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tidegate", "console"]
-        command += ["--url", str(node.broker.endpoint_of(listener)), *account.as_options()]
+        command += ["--url", _address(node, listener), *account.as_options()]
         command += ["--parent", str(os.getpid()), "--log-level", "warning"]
         command += _same_as(node.settings)
         if port is not None:
@@ -126,6 +133,14 @@ def beside(
             await _end(process)
 
     return run
+
+
+def _address(node: "Node", listener: int | None) -> str:
+    if listener is not None:
+        return str(node.broker.endpoint_of(listener))
+    if node.operator_socket is not None:
+        return f"unix:{node.operator_socket}"
+    return str(node.broker.endpoints[0])  # it could not be opened, which the node said
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:

@@ -66,12 +66,14 @@ def command(
     """Watch a running broker: its load, its publishers and what back-off makes of them, its queues and its groups.
 
     q or Ctrl-C ends it, g shows shared subscriptions or traffic, s changes the order of publishers. It is an
-    ordinary client that reads $SYS topics, so it works from anywhere and needs the right to read them.
+    ordinary client that reads $SYS topics, so it works from anywhere and needs the right to read them. The user who
+    runs the node needs none, and gets in while it is full.
     """
     is_live = sys.stdout.isatty() and not once and not json
 
     async def work() -> int:
-        async with server.client(reconnect=is_live, reconnect_max_delay=_RECONNECT_MAX_DELAY) as client:
+        way = server.as_operator()
+        async with way.client(reconnect=is_live, reconnect_max_delay=_RECONNECT_MAX_DELAY) as client:
             watch = await Watch.begin(client)
             try:
                 await watch.wait_first_report(until_complete=not is_live)

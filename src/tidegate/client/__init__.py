@@ -28,6 +28,7 @@ from tidegate.client.publishing import Acknowledgement
 from tidegate.client.redirect import TooManyRedirects
 from tidegate.mqtt.packets import Subscription, Will
 from tidegate.mqtt.properties import Property
+from tidegate.net.operators import operators_way
 
 __all__ = [
     "NEVER",
@@ -60,4 +61,5 @@ __all__ = [
     "UnsubscribeRefused",
     "WhenFull",
     "Will",
+    "operators_way",
 ]

@@ -453,7 +453,7 @@ class ClusterNode:
     # -- sessions, as they come and go ----------------------------------------------------------------------
 
     def on_connected(self, client: Connection) -> None:
-        if client.listener.is_link:
+        if client.listener.is_link or client.listener.is_operator:
             return
         session = client.session
         self._tell_heads("here", session.client_id, user=session.user)

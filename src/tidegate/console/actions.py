@@ -145,7 +145,7 @@ async def _publish(console: Console, topic: str, payload: str) -> None:
         if error.reason_code == ReasonCode.NOT_AUTHORIZED:
             raise ActionRefused(
                 "The node does not take orders from the console's account.",
-                f"give it the right in the rights file: topic write {topic.rpartition('/')[0]}/#",
+                f"give it the right, topic write {topic.rpartition('/')[0]}/#; or let it come by the operator's socket",
             ) from None
         raise ActionRefused(f"The node refused: {error.reason_string or error}.", "") from None
     except ClientError as error:

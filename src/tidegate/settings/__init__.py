@@ -4,6 +4,8 @@ from tidegate.settings.environment import misspelt_variables
 from tidegate.settings.errors import SettingsError
 from tidegate.settings.load import given_keys, known_keys, load_settings
 from tidegate.settings.model import (
+    AUTO,
+    NO_SOCKET,
     ListenerSettings,
     ListenerType,
     LogFormat,
@@ -16,6 +18,8 @@ from tidegate.settings.model import (
 from tidegate.settings.render import dump, render_reference
 
 __all__ = [
+    "AUTO",
+    "NO_SOCKET",
     "ListenerSettings",
     "ListenerType",
     "LogFormat",

@@ -34,6 +34,10 @@ from tidegate.policy.settings import PolicySettings
 from tidegate.settings.errors import SettingsError
 
 
+AUTO = "auto"
+NO_SOCKET = "none"
+
+
 class ListenerType(StrEnum):
     """How clients reach a listener."""
 
@@ -188,6 +192,11 @@ class Settings:
     shutdown_timeout: float = setting(10.0, "seconds a graceful stop may take", minimum=0)
     data: Path | None = setting(
         None, "folder for sessions, queues and retained messages; without it they are in memory only"
+    )
+    operator_socket: str = setting(
+        AUTO,
+        "unix socket for the user who runs the node: all rights, and no limit keeps them out; auto: in the user's "
+        "runtime folder, where `tidegate` finds it; none; or a path",
     )
     listeners: tuple[ListenerSettings, ...] = field(
         default_factory=_default_listeners, metadata={"help": "where clients connect"}
