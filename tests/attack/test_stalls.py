@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 
-from tests.attack.conftest import Dial, StartNode, Until
+from tests.attack.conftest import RIGHTS, Dial, StartNode, Until, login
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.mqtt.encode import encode_packet
 from tidegate.mqtt.packets import (
@@ -252,12 +252,13 @@ def test_a_connect_with_thousands_of_user_properties_is_refused(node: NodeThread
 
 @pytest.mark.parametrize(
     ("topic", "payload"),
-    [("$tide/load", b"1"), ("$tide/control/release", b'{"client": "attacker", "seconds": 0}')],
+    [("$tide/load", b"1"), ("$tide/control/release", b'{"client": "owner", "seconds": 0}')],
 )
 def test_receive_maximum_holds_on_topics_of_the_node(
     topic: str, payload: bytes, start_node: StartNode, dial: Dial
 ) -> None:
-    attacker = _attacker(start_node(limits__receive_maximum=10), dial)
+    attacker = dial(start_node(RIGHTS, limits__receive_maximum=10))
+    login(attacker, "owner")
     attacker.publish("a", b"1", qos=1)  # now it is a publisher, who can be released
     for number in range(1, 12):
         attacker.send(Publish(topic=topic, payload=payload, qos=2, packet_identifier=number))

@@ -28,10 +28,11 @@ HOLDING = FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=3_600.0)
 
 
 class Console:
-    """`tidegate console` in a process of its own, on a free port."""
+    """`tidegate console` in a process of its own, on a free port; it knows its node by port or operator's socket."""
 
-    def __init__(self, node_port: int, *arguments: object) -> None:
-        command = [sys.executable, "-m", "tidegate", "console", "--port", str(node_port), "--http-port", "0"]
+    def __init__(self, node: int | Path, *arguments: object) -> None:
+        way = ["--url", f"unix:{node}"] if isinstance(node, Path) else ["--port", str(node)]
+        command = [sys.executable, "-m", "tidegate", "console", *way, "--http-port", "0"]
         self.process = subprocess.Popen(
             [*command, "--log-level", "error", *map(str, arguments)],
             env=CLEAN,
@@ -170,7 +171,7 @@ def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
 
 @pytest.fixture(scope="module")
 def busy_console(busy_node: BrokerThread) -> Iterator[Console]:
-    console = Console(busy_node.port, "--reports", "results")
+    console = Console(busy_node.operator_socket(), "--reports", "results")
     yield console
     console.stop()
 
@@ -180,7 +181,7 @@ def start_console() -> Iterator[StartConsole]:
     with ExitStack() as stack:
 
         def start(broker: BrokerThread, *arguments: object) -> Console:
-            console = Console(broker.port, *arguments)
+            console = Console(broker.operator_socket(), *arguments)
             stack.callback(console.stop)
             return console
 

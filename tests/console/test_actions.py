@@ -1,5 +1,7 @@
 """What an operator does from the page reaches the node; who is none, or says no when asked, changes nothing."""
 
+from contextlib import ExitStack
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
@@ -117,7 +119,7 @@ def test_the_details_of_a_publisher_are_live_wherever_its_row_is(
     )
     expect(page.locator(".vrow")).to_have_count(1)
     sheet.get_by_role("button", name="Set class").focus()
-    with RawClient(busy_node.port) as other:
+    with RawClient(busy_node.operator_socket()) as other:
         other.connect("other")
         other.publish("$tide/control/pin", b'{"client": "meter-4", "band": "urgent"}', qos=1)
     expect(sheet.locator("dl")).to_contain_text("urgent, by an operator")
@@ -210,16 +212,20 @@ def test_an_action_that_the_node_refuses_says_why(
         expect_in_sight(page, "no publisher of this name is connected")  # it stays when the dialog goes
 
 
-def test_the_toast_of_an_order_without_rights_names_the_right(
-    open_page: OpenPage, start_console: StartConsole
-) -> None:
+def test_the_toast_of_an_order_without_rights_names_the_right(open_page: OpenPage) -> None:
     from tests.integration.broker.test_operating import Operators
     from tidegate.broker.hooks import Hooks
 
-    with BrokerThread(hooks=Hooks(authoriser=Operators())) as broker, RawClient(broker.port) as meter:
+    with (
+        ExitStack() as stack,
+        BrokerThread(hooks=Hooks(authoriser=Operators())) as broker,
+        RawClient(broker.port) as meter,
+    ):
         meter.connect("meter")
         meter.publish("t", b"1", qos=1)
-        page = open_page(start_console(broker), "publishers")
+        console = Console(broker.port)
+        stack.callback(console.stop)
+        page = open_page(console, "publishers")
         open_publisher(page, "meter")
         page.get_by_role("button", name="Release").click()
         confirm(page, "Release")

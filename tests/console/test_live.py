@@ -64,7 +64,8 @@ def test_a_restart_of_the_node_is_survived_and_the_page_goes_on(
     expect(page.locator("#banner")).to_contain_text("The node cannot be reached")
     expect(page.locator("#node .badge")).to_have_text("not connected")
     expect_past(page, "Not connected since")
-    with BrokerThread(name="second", port=port), RawClient(port) as client:
+    with BrokerThread(name="second", port=port) as broker, RawClient(port) as client:
+        broker.operator_socket()  # where the console was before
         client.connect("meter")
         client.publish("t", b"1", qos=1)
         expect(page.locator(".node .name")).to_have_text("second")

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.console.conftest import Console, OpenPage, StartConsole, until
 from tests.console.scenery import bury, running, start_cluster, update_space, write_policies
 from tests.console.test_actions import confirm
+from tidegate.client import operators_way
 from tidegate.console.rooms import find_room
 from tidegate.demo.burst import SCREENS
 from tidegate.mqtt import Publish
@@ -231,7 +232,7 @@ def test_a_space_that_hangs_does_not_hold_up_the_others_on_the_page(
 def test_a_real_cluster_is_balanced_and_an_edge_drained_and_resumed_on_the_page(open_page: OpenPage) -> None:
     with ExitStack() as stack:
         url, crowd = start_cluster(stack)
-        console = Console(int(url.rpartition(":")[2]))
+        console = Console(Path(operators_way(url).removeprefix("unix:")))
         stack.callback(console.stop)
         page = open_page(console, "cluster")
         expect(page.locator("svg.map .box")).to_have_count(3)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,21 +104,14 @@ def test_a_node_with_accounts_lets_its_console_in(password_file: Path, tmp_path:
     account = ("--console-username", "ada", "--console-password-file", str(secret))
     with program("serve", *arguments, "--console", "--console-port", "0", *account) as node:
         address = read_until(node, r"tidegate console on (http://\S+)/")
-        user = {"user": "ada", "password": "secret-a"}
-        login = urllib.request.Request(f"{address}/api/login", json.dumps(user).encode())
-        login.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(login, timeout=DEADLINE) as answer:
-            cookie = answer.headers["Set-Cookie"].partition(";")[0]
-        live = urllib.request.Request(f"{address}/api/live", headers={"Cookie": cookie})
-        with urllib.request.urlopen(live, timeout=DEADLINE) as events:
-            assert any(b'"is_connected":true' in line for line in events)
+        assert _is_connected(address, _log_in(address))
 
 
 @pytest.mark.parametrize(
     "settings, words",
     [
-        (["accounts.password_file=ACCOUNTS"], "--console-username"),
-        (["listeners.0.proxy_protocol=true"], "for this machine"),
+        (["operator_socket=none", "accounts.password_file=ACCOUNTS"], "--console-username"),
+        (["operator_socket=none", "listeners.0.proxy_protocol=true"], "for this machine"),
     ],
 )
 def test_a_console_that_its_node_would_not_let_in_is_not_started(
@@ -129,6 +123,30 @@ def test_a_console_that_its_node_would_not_let_in_is_not_started(
         assert node.stdout is not None
         error, hint = node.stdout.read().splitlines()
         assert error.startswith("error: the ") and words in hint
+
+
+def test_a_console_without_an_account_comes_as_the_operator(password_file: Path) -> None:
+    given = ("--set", f"accounts.password_file={password_file}")
+    with program("serve", "--port", "0", "--console", "--console-port", "0", *given) as node:
+        address = read_until(node, r"tidegate console on (http://\S+)/")
+        assert _is_connected(address, _log_in(address))
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{address}/api/live", timeout=DEADLINE)
+
+
+def _log_in(address: str) -> str:
+    """The cookie of ada's session."""
+    user = {"user": "ada", "password": "secret-a"}
+    login = urllib.request.Request(f"{address}/api/login", json.dumps(user).encode())
+    login.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(login, timeout=DEADLINE) as answer:
+        return str(answer.headers["Set-Cookie"]).partition(";")[0]
+
+
+def _is_connected(address: str, cookie: str) -> bool:
+    live = urllib.request.Request(f"{address}/api/live", headers={"Cookie": cookie})
+    with urllib.request.urlopen(live, timeout=DEADLINE) as events:
+        return any(b'"is_connected":true' in line for line in events)
 
 
 def test_a_console_that_hangs_does_not_hold_up_the_end_of_its_node() -> None:

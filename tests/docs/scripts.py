@@ -115,9 +115,9 @@ UNRUN = (
     ),
     Unrun(
         r"docs/console.md",
-        r"tidegate pub -q 1 -t '\$tide/control/.*",
+        r"tidegate clients .*",
         "names a publisher of the reader",
-        "tests/console/test_actions.py::*",
+        "tests/e2e/test_clients.py::*",
     ),
     Unrun(
         r"docs/rpc.md",

@@ -427,6 +427,16 @@ class Core:
         if self.is_stopping or not bequeath(session, subscriptions):
             session.discard()
 
+    def end_by_order(self, session: Session) -> None:
+        """An operator ends it, whoever is connected."""
+        if session in self.lost:
+            self._finish(session)
+        if session.conn is not None:
+            session.expiry = 0  # so that it ends with its connection
+            session.conn.close(CloseReason.ADMINISTRATIVE, ReasonCode.ADMINISTRATIVE_ACTION)
+        elif self.sessions.get(session.client_id) is session:
+            self.end_session(session)
+
     def cancel_alarms(self, session: Session) -> None:
         """The client is back, or the session is over."""
         self.alarms.cancel(session.expiry_alarm)

@@ -96,11 +96,25 @@ def _pin(core: Core, order: dict[str, Any]) -> dict[str, Any]:
     return {"client": conn.session.client_id, "band": band}
 
 
-def _publisher(core: Core, order: dict[str, Any]) -> tuple[Gate, Connection]:
+def _end(core: Core, order: dict[str, Any]) -> dict[str, Any]:
+    """`{"client": …}`: the client is disconnected, and what its session has is gone; a will goes out."""
+    client = _client(order)
+    session = core.sessions.get(client)
+    if session is None or session.is_link or session.is_operator:
+        raise OrderRefused("this node has no session of this name")
+    core.end_by_order(session)
+    return {"client": client}
+
+
+def _client(order: dict[str, Any]) -> str:
     client = order.get("client")
     if not isinstance(client, str):
-        raise OrderRefused("client is the identifier of a publisher")
-    session = core.sessions.get(client)
+        raise OrderRefused("client is the identifier of a client")
+    return client
+
+
+def _publisher(core: Core, order: dict[str, Any]) -> tuple[Gate, Connection]:
+    session = core.sessions.get(_client(order))
     conn = None if session is None else session.conn
     if core.gate is None or conn is None or conn.publisher is None:
         raise OrderRefused("no publisher of this name is connected")
@@ -110,4 +124,5 @@ def _publisher(core: Core, order: dict[str, Any]) -> tuple[Gate, Connection]:
 ACTIONS: Final[dict[str, Callable[[Core, dict[str, Any]], dict[str, Any]]]] = {
     "release": _release,
     "pin": _pin,
+    "end": _end,
 }

@@ -26,6 +26,7 @@ COMMANDS = {
     "pub": "pub",
     "sub": "sub",
     "top": "top",
+    "clients": "clients",
     "rpc": "rpc",
     "bench": "bench",
     "space": "space",

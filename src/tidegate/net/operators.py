@@ -1,4 +1,4 @@
-"""Where a node opens the unix socket of its operator, and how a program of the same user finds it by the node's address.
+"""Where a node opens the unix socket of its operator, and how programs of the same user find it by the node's address.
 
 The socket lies in a folder that only this user may write to, under a name made from the address of the node's first
 listener. Root finds the sockets of the service in `/run/tidegate`.

@@ -33,7 +33,6 @@ from tidegate.mqtt.topics import validate_topic_filter
 from tidegate.policy.settings import PolicySettings
 from tidegate.settings.errors import SettingsError
 
-
 AUTO = "auto"
 NO_SOCKET = "none"
 

@@ -16,6 +16,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -54,10 +55,10 @@ class ConnectionEndedError(TidegateError, ConnectionError):
 
 
 class RawClient:
-    """One TCP connection to a server on this machine; `version` is 4 (3.1.1) or 5."""
+    """One connection to a server on this machine, by TCP or a unix socket; `version` is 4 (3.1.1) or 5."""
 
     def __init__(
-        self, port: int, version: int = 5, *, host: str = "127.0.0.1", timeout: float = TIMEOUT
+        self, port: int | Path, version: int = 5, *, host: str = "127.0.0.1", timeout: float = TIMEOUT
     ) -> None:
         self.version = version
         self.timeout = timeout
@@ -66,8 +67,13 @@ class RawClient:
         self.is_ended = False
         self._reader = PacketReader(version)
         self._last_identifier = 0
-        self._socket = socket.create_connection((host, port), timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if isinstance(port, Path):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(timeout)
+            self._socket.connect(str(port))
+        else:
+            self._socket = socket.create_connection((host, port), timeout)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:
         return self

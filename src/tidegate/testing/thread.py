@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import uvloop
 
 from tidegate.broker import Broker
+from tidegate.net.operators import place_for
 
 if TYPE_CHECKING:
     from tidegate.settings import Settings
@@ -69,12 +71,16 @@ class LoopThread:
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the broker's loop and give its result."""
-        assert self._loop is not None
 
         async def run() -> T:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(START_TIMEOUT)
+        return self.wait(run())
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it on the server's loop."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_TIMEOUT)
 
 
 class BrokerThread(LoopThread):
@@ -83,10 +89,18 @@ class BrokerThread(LoopThread):
     def __init__(self, **options: Any) -> None:
         options.setdefault("port", 0)
         self.broker = Broker(**options)
+        self._operator_socket: Path | None = None
         super().__init__(self.broker)
 
     def _on_started(self) -> None:
         self.port = self.broker.port
+
+    def operator_socket(self) -> Path:
+        """Where its operator connects, as a node has it; opened when it is first asked for."""
+        if self._operator_socket is None:
+            self._operator_socket = place_for(self.broker.endpoints[0])
+            self.wait(self.broker.open_for_operator(self._operator_socket))
+        return self._operator_socket
 
     def statistics(self) -> dict[str, Any]:
         return self.call(self.broker.statistics)
@@ -106,6 +120,9 @@ class NodeThread(LoopThread):
 
     def reload(self, settings: Settings | None = None) -> None:
         """What SIGHUP does."""
-        assert self._loop is not None
-        work = self.node.reload(settings or self.node.settings)
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(START_TIMEOUT)
+        self.wait(self.node.reload(settings or self.node.settings))
+
+    def operator_socket(self) -> Path:
+        """Where its operator connects."""
+        assert self.node.operator_socket is not None
+        return self.node.operator_socket

@@ -29,6 +29,9 @@ class Operators:
         return True
 
 
+OPERATORS = Hooks(authoriser=Operators())
+
+
 def order(client: RawClient, name: str, content: object, qos: int = 1) -> Any:
     payload = content if isinstance(content, bytes) else json.dumps(content).encode()
     return client.publish(f"$tide/control/{name}", payload, qos=qos)
@@ -62,7 +65,7 @@ def held_publisher(broker: BrokerThread, dial: Dial, until: Until) -> RawClient:
 def test_a_held_publisher_is_released_and_left_alone_for_a_while(
     start_broker: StartBroker, dial: Dial, until: Until
 ) -> None:
-    broker = start_broker(flow=always(d_max=30.0))
+    broker = start_broker(flow=always(d_max=30.0), hooks=OPERATORS)
     fast = held_publisher(broker, dial, until)
     operator = dial(broker)
     operator.connect("op")
@@ -82,7 +85,7 @@ def test_a_release_holds_for_policies_that_judge_each_message(
     start_broker: StartBroker, dial: Dial, until: Until, mode: Mode
 ) -> None:
     broker = start_broker(
-        flow=FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=30.0, mode=mode))
+        flow=FlowSettings(backoff=Backoff(always=True, floor_rate=0, d_max=30.0, mode=mode)), hooks=OPERATORS
     )
     known(broker, fast=20.0)
     fast, reader, operator = dial(broker), dial(broker), dial(broker)
@@ -101,7 +104,7 @@ def test_a_release_holds_for_policies_that_judge_each_message(
 def test_a_pinned_publisher_is_served_first_also_when_it_comes_back(
     start_broker: StartBroker, dial: Dial
 ) -> None:
-    broker = start_broker(flow=always(d_max=0.01))
+    broker = start_broker(flow=always(d_max=0.01), hooks=OPERATORS)
     known(broker, rare=0.1, busy=100.0)
     clients = {}
     for name in ("rare", "busy"):
@@ -134,7 +137,7 @@ def test_a_pinned_publisher_is_served_first_also_when_it_comes_back(
 
 
 def test_the_list_of_publishers_says_who_is_excused_and_pinned(start_broker: StartBroker, dial: Dial) -> None:
-    broker = start_broker()
+    broker = start_broker(hooks=OPERATORS)
     meter, operator = dial(broker), dial(broker)
     meter.connect("meter")
     meter.publish("t", b"1", qos=1)
@@ -151,7 +154,7 @@ def test_the_list_of_publishers_says_who_is_excused_and_pinned(start_broker: Sta
 def test_who_has_no_right_is_refused_and_nothing_happens(
     start_broker: StartBroker, dial: Dial, until: Until
 ) -> None:
-    broker = start_broker(flow=always(d_max=30.0), hooks=Hooks(authoriser=Operators()))
+    broker = start_broker(flow=always(d_max=30.0), hooks=OPERATORS)
     held_publisher(broker, dial, until)
     stranger, operator = dial(broker), dial(broker)
     stranger.connect("stranger")
@@ -184,7 +187,7 @@ def test_who_has_no_right_is_refused_and_nothing_happens(
 def test_an_order_that_makes_no_sense_is_answered_with_words(
     start_broker: StartBroker, dial: Dial, name: str, content: object, words: str
 ) -> None:
-    broker = start_broker()
+    broker = start_broker(hooks=OPERATORS)
     meter, operator = dial(broker), dial(broker)
     meter.connect("meter")
     meter.publish("t", b"1", qos=1)
@@ -196,18 +199,18 @@ def test_an_order_that_makes_no_sense_is_answered_with_words(
 
 
 def test_classes_need_a_priority_policy_that_has_them(start_broker: StartBroker, dial: Dial) -> None:
-    broker = start_broker(flow=FlowSettings(priority=Priority(policy="paper")))
+    broker = start_broker(flow=FlowSettings(priority=Priority(policy="paper")), hooks=OPERATORS)
     meter = dial(broker)
-    meter.connect("meter")
+    meter.connect("op")
     meter.publish("t", b"1", qos=1)
-    answer = order(meter, "pin", {"client": "meter", "band": "bulk"})
+    answer = order(meter, "pin", {"client": "op", "band": "bulk"})
     assert "ageing" in why(answer)
 
 
 def test_an_order_is_neither_forwarded_nor_kept_and_no_will_gives_one(
     start_broker: StartBroker, dial: Dial
 ) -> None:
-    broker = start_broker()
+    broker = start_broker(hooks=OPERATORS)
     reader, operator, ghost = dial(broker), dial(broker), dial(broker)
     reader.connect("reader")
     reader.subscribe("$tide/control/#")

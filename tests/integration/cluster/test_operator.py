@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,19 @@ class OneUser:
         return Verdict(reason_code=ReasonCode.NOT_AUTHORIZED)
 
 
+class OneRight:
+    """Ann may do everything, nobody else anything."""
+
+    def may_publish(self, client: Any, topic: str) -> bool:
+        return bool(client.username == "ann")
+
+    def may_subscribe(self, client: Any, topic_filter: str) -> bool:
+        return bool(client.username == "ann")
+
+    def may_receive(self, session: Any, topic: str) -> bool:
+        return bool(session.user == "ann")
+
+
 async def _tidegate(nodes: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
     return await _command(*arguments, "--head", f"127.0.0.1:{nodes.head.broker.port}")
 
@@ -49,7 +63,8 @@ async def test_operators_can_log_in(tmp_path: Path) -> None:
     login = ("--username", "ann", "--password-file", str(password))
     async with cluster(2) as nodes:
         nodes.head.broker.core.hooks.authenticator = OneUser()
-        refused = await _tidegate(nodes, "balance", "off")
+        nodes.head.broker.core.authorise = OneRight()
+        refused = await _tidegate(nodes, "balance", "off", "--username", "eve")
         assert refused.returncode
         found = await _tidegate(nodes, "balance", "off", *login)
         assert (found.returncode, found.stdout) == (0, "balancing is off, policy deadline\n")

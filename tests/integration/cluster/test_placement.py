@@ -75,8 +75,8 @@ async def test_a_client_that_does_not_follow_is_served_where_it_is() -> None:
 
 
 async def _operate(nodes: Cluster, what: str, node: str) -> None:
-    operator = await nodes.client(nodes.head, f"operator-{what}-{node}")
-    await operator.publish(f"$tide/cluster/{what}", node, qos=1)
+    async with Client(f"unix:{nodes.head.operator_socket}") as operator:
+        await operator.publish(f"$tide/cluster/{what}", node, qos=1)
 
 
 def _said(node: Node, name: str) -> dict[str, Any]:
