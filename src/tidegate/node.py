@@ -246,6 +246,7 @@ class Node:
             self.broker.apply(settings.limits, settings.features, settings.flow)
             self.broker.rights_changed()
             self.broker.close_clients(lambda user: not self.accounts.still_allowed(user))
+            self.broker.accounts_changed()
             if (settings.lake, settings.policy) != (self.settings.lake, self.settings.policy):
                 log.warning("lake or policy changed: restart to apply")
             if self.broker.core.tap is not None:

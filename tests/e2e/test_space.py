@@ -149,6 +149,7 @@ def test_a_broker_that_holds_whom_it_can_does_not_hold_the_space_on_its_machine(
                 if conn.session.client_id.startswith("tide-") and gate.excused_seconds(conn)
             ]
 
+        broker.operator_socket()  # as a node has it
         with serving("-s", "home", "--url", f"mqtt://127.0.0.1:{broker.port}") as (_, line):
             assert "ready" in line
             wait_until(lambda: len(broker.call(excused)) == 1, "the space is not to be held")

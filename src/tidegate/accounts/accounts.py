@@ -75,6 +75,7 @@ class Accounts:
             authenticator=AccountsAuthenticator(self._state) if self._has_proofs else None,
             methods=(ScramMethod(self._state),) if self._has_scram else (),
             authoriser=self._rights,
+            has_account=self.has_account if self._has_proofs else None,
         )
 
     def reload(self, settings: AccountsSettings | None = None) -> None:
@@ -126,6 +127,13 @@ class Accounts:
         if user is None:
             return not self._has_proofs or self._state.allow_anonymous
         return user not in self._revoked
+
+    def has_account(self, user: str) -> bool:
+        """Whether the user can still log in; where tokens or certificates name users, all may."""
+        state = self._state
+        if state.passwords is None or state.before_passwords or state.after_passwords:
+            return True
+        return user in state.passwords.accounts
 
     def statistics(self) -> dict[str, int]:
         passwords = self._state.passwords

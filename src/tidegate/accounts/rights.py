@@ -81,6 +81,9 @@ class Rights:
     def may_publish(self, client: Connection, topic: str) -> bool:
         return self.of(client.username, client.session.client_id).may_write(topic)
 
+    def may_still_publish(self, user: str | None, client_id: str, topic: str) -> bool:
+        return self.of(user, client_id).may_write(topic)
+
     def may_subscribe(self, client: Connection, topic_filter: str) -> bool:
         return self.of(client.username, client.session.client_id).may_subscribe(topic_filter)
 

@@ -125,6 +125,7 @@ class Broker:
         core.store = store
         restore(core, store, reader)
         core.retained.watchers.append(store.retain)
+        core.forget_departed()
         if core.cluster is not None:
             core.cluster.restored()
 
@@ -221,8 +222,15 @@ class Broker:
         self.core.learn(priors, speeds or {}, version)
 
     def rights_changed(self) -> None:
-        """Forget cached rights: every later PUBLISH and delivery asks the authoriser again."""
-        self.core.index.forget_routes()
+        """Forget cached rights: every later PUBLISH and delivery asks the authoriser again.
+
+        So does every message that waits. QoS 0 that waits for a client that does not read is dropped.
+        """
+        self.core.rights_changed()
+
+    def accounts_changed(self) -> None:
+        """End sessions of users who have no account any more (`Hooks.has_account`), and what they left."""
+        self.core.forget_departed()
 
     def close_clients(self, is_unwanted: Callable[[str | None], bool]) -> int:
         """Disconnect (0x87) clients whose user, None for anonymous ones, is unwanted; gives their number."""

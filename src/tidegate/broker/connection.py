@@ -26,7 +26,7 @@ from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
 from tidegate.broker.lanes import PART
 from tidegate.broker.listener import link_packet
-from tidegate.broker.message import Message
+from tidegate.broker.message import Author, Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.mqtt.codes import LEGAL, ReasonCode
 from tidegate.mqtt.encode import encode_packet
@@ -292,6 +292,13 @@ class Connection(asyncio.Protocol):
             if seconds > 0.0:
                 gate.hold(self, seconds)
         return True
+
+    @property
+    def author(self) -> Author | None:
+        """Who is asked for their rights when something is published that they left."""
+        listener = self.listener
+        is_asked = not listener.is_link and not listener.is_operator
+        return Author(self.username, self.session.client_id) if is_asked else None
 
     def serve(self) -> None:
         """Handle the next part of what a turn had no time for."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tidegate import flow
 from tidegate.broker import wills
 from tidegate.broker.alarms import TICK, Alarm, Alarms, KeepAlive
+from tidegate.broker.authors import Authors
 from tidegate.broker.backlogs import Backlogs
 from tidegate.broker.connection import Connection
 from tidegate.broker.counters import Counters
@@ -98,6 +99,8 @@ class Core:
         self.session_observers = hooks.session_observers
         self.methods = {method.name: method for method in hooks.methods}
         self.counters = Counters()
+        self.authors = Authors(hooks)
+        self.rights_epoch = 0  # counts changes of rights
         self.index = SubscriptionIndex(self._make_group)
         if hooks.authoriser is not None:
             self.index.may_receive = partial(_may_receive, hooks.authoriser)
@@ -657,6 +660,36 @@ class Core:
             conn.close(CloseReason.SLOW_READER)
         for conn in _older(self.closing, now - LINGER):
             conn.abort()
+
+    # -- rights ---------------------------------------------------------------------------------------------
+
+    def rights_changed(self) -> None:
+        """Every later message asks the authoriser again, those that wait in queues as well."""
+        self.rights_epoch += 1
+        self.index.forget_routes()
+        if self.index.may_receive is not None:
+            for conn in self.connections:
+                if conn.session.backlog:
+                    conn.session.shed_backlog()
+
+    def forget_departed(self) -> None:
+        """End the sessions of users whose account is gone, without their wills, and what they left retained."""
+        if self.authors.are_asked:
+            self.long_work.add(self._forget_departed())
+
+    def _forget_departed(self) -> Job:
+        is_known = self.authors.is_known
+        for session in list(self.sessions.values()):
+            yield 1
+            is_client = not session.client_id.startswith("$")  # else another node says when it ends
+            if is_client and session.conn is None and not is_known(session.user):
+                wills.keep(session, None)
+                self.end_session(session)
+        for message in self.retained.search(b"#"):
+            yield 1
+            author = None if message is None else message.author
+            if author is not None and message is not None and not is_known(author.user):
+                self.retained.remove(message.topic)
 
     # -- from outside ---------------------------------------------------------------------------------------
 

@@ -430,7 +430,8 @@ class Handshake(asyncio.Protocol):
                 return
         core.handshakes.pop(self, None)
         session, present = core.open_session(client_id, connect.clean_start)
-        session.user = verdict.user
+        if session.user != verdict.user:
+            session.belong_to(verdict.user)
         session.is_link = listener.is_link
         session.is_operator = listener.is_operator
         properties = connect.properties
@@ -447,7 +448,7 @@ class Handshake(asyncio.Protocol):
             session.expiry = 0 if is_brief else core.features.persistent_session_expiry
         if verdict.expires is not None:
             conn.expires_at(verdict.expires)
-        wills.keep(session, _will(connect, client_id))
+        wills.keep(session, _will(connect, conn))
         quota = min(properties.get(Property.RECEIVE_MAXIMUM, 65_535), core.limits.max_inflight)
         is_plain = (
             not conn.max_packet_out
@@ -568,7 +569,7 @@ class Handshake(asyncio.Protocol):
         return reply
 
 
-def _will(connect: Connect, client_id: str) -> Will | None:
+def _will(connect: Connect, conn: Connection) -> Will | None:
     given = connect.will
     if given is None:
         return None
@@ -576,6 +577,8 @@ def _will(connect: Connect, client_id: str) -> Will | None:
     delay = props.pop(Property.WILL_DELAY_INTERVAL, 0)
     expiry = props.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
     message = Message(
-        given.topic.encode(), given.payload, given.qos, given.retain, bare_properties(props), None, client_id
-    )
+        given.topic.encode(), given.payload, given.qos, given.retain, bare_properties(props), None,
+        conn.session.client_id,
+    )  # fmt: skip
+    message.author = conn.author
     return Will(message=message, delay=delay, expiry=expiry)

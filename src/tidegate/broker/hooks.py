@@ -6,9 +6,9 @@ are cached (rights) are asked for once per client and topic; `Broker.rights_chan
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tidegate.errors import TidegateError
 from tidegate.flow.moving import MOVE_OFFER, MOVING_TOPIC
@@ -85,6 +85,16 @@ class Authoriser(Protocol):
     def may_subscribe(self, client: Connection, topic_filter: str) -> bool: ...
 
     def may_receive(self, session: Session, topic: str) -> bool: ...
+
+
+@runtime_checkable
+class LateAuthoriser(Protocol):
+    """An `Authoriser` that is asked for clients that are gone: when a will is published, or a retained message sent.
+
+    Without this method, what a client left keeps the right it had then.
+    """
+
+    def may_still_publish(self, user: str | None, client_id: str, topic: str) -> bool: ...
 
 
 class PublishObserver(Protocol):
@@ -214,3 +224,5 @@ class Hooks:
     authoriser: Authoriser | None = None
     publish_observers: tuple[PublishObserver, ...] = ()
     session_observers: tuple[SessionObserver, ...] = ()
+    has_account: Callable[[str], bool] | None = None
+    """Whether a user still is one. What a client leaves goes with its account; None: accounts do not end."""

@@ -8,7 +8,9 @@ and without Message Expiry Interval (which is counted down, `expires`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
+from typing import NamedTuple
 
 QOS0 = 0x30
 _EMPTY = b""
@@ -25,10 +27,28 @@ def variable_byte_integer(value: int) -> bytes:
     return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80, value >> 21))
 
 
+class Author(NamedTuple):
+    """Who left a message that is there when they are gone: a retained one, or a will."""
+
+    user: str | None
+    client_id: str
+
+    def to_text(self) -> str:
+        return json.dumps(self)
+
+    @classmethod
+    def from_text(cls, text: str | None) -> Author | None:
+        return None if text is None else cls(*json.loads(text))
+
+
 class Message:
-    """One PUBLISH as accepted. `expires` is on the loop's clock, None for never."""
+    """One PUBLISH as accepted. `expires` is on the loop's clock, None for never.
+
+    `author` of a retained message or a will is asked for their rights later, too; None: nobody is, as the node itself.
+    """
 
     __slots__ = (
+        "author",
         "expires",
         "head4",
         "head5",
@@ -61,6 +81,7 @@ class Message:
         self.properties = properties
         self.expires = expires
         self.publisher = publisher
+        self.author: Author | None = None
         self.mid = 0  # its number in the store, 0 while it is not stored
         self.q0v4: bytes | None = None
         self.q0v5: bytes | None = None
@@ -70,9 +91,11 @@ class Message:
 
     def copy(self) -> Message:
         """The same message, unknown to the store."""
-        return Message(
+        same = Message(
             self.topic, self.payload, self.qos, self.retain, self.properties, self.expires, self.publisher
         )
+        same.author = self.author
+        return same
 
     @property
     def size_bytes(self) -> int:

@@ -157,7 +157,9 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     message = Message(
         topic, data[payload_at:end], qos, first & 1 == 1, properties, expires, session.client_id
     )
-    if is_raw and first & 1 == 0:
+    if first & 1:
+        message.author = conn.author
+    elif is_raw:
         _share_wire_form(message, conn.v5, data, pos, topic_end, at, end)
     if session.late_until:
         core.late.add(conn, message)

@@ -44,6 +44,7 @@ DRAINED = 1_000  # messages of a queue sent in one turn; acknowledgements or the
 RELIEF_BYTES = 131_072  # written at once to a client that has read again
 LARGE = 16_384  # bytes of a payload from which messages in flight are bounded by bytes, too
 FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
+NO_EPOCH = -1  # of rights
 NEVER = 4_294_967_295  # [MQTT5-3.1.2.11.2]: a session expiry interval that means no expiry
 
 
@@ -88,6 +89,7 @@ class Session:
         "pending_bytes",
         "queued",
         "quota",
+        "rights_epoch",
         "stall_alarm",
         "subscriptions",
         "unsent",
@@ -102,6 +104,7 @@ class Session:
         self.core = core
         self.client_id = client_id
         self.user: str | None = None
+        self.rights_epoch = NO_EPOCH  # in which all that waits was allowed
         self.is_link = False  # another node of the cluster, which asks for rights itself
         self.is_operator = False  # who runs this process, and may do everything
         self.conn: Connection | None = None
@@ -378,6 +381,18 @@ class Session:
         self.core.queued_bytes -= size
         self.core.counters.queued_messages -= 1
 
+    def belong_to(self, user: str | None) -> None:
+        """The user may not have the right to what waits already: that is asked for each message."""
+        self.user = user
+        self.rights_epoch = NO_EPOCH
+
+    def _is_sure(self) -> bool:
+        return self.rights_epoch == self.core.rights_epoch or self.core.index.may_receive is None
+
+    def _may_receive(self, message: Message) -> bool:
+        may_receive = self.core.index.may_receive
+        return may_receive is None or may_receive(self, message.topic)
+
     def make_ready(self) -> bool:
         """Put the session on the flush list if it is connected and its socket takes more."""
         if self.conn is None or self.paused:
@@ -455,13 +470,17 @@ class Session:
         if self.pending is not None:
             self._drain_pending(self.pending, most)
         durable = self.durable
-        if durable is not None and durable.tail and self.pending is None and len(self.inflight) < self.quota:
-            durable.load(self)
+        if durable is not None and durable.tail:
+            if self.pending is None and len(self.inflight) < self.quota:
+                durable.load(self)
+        elif self.pending is None:
+            self.rights_epoch = self.core.rights_epoch
 
     def _drain_pending(self, pending: deque[Delivery], most: int) -> None:
         core = self.core
         now = core.now()
-        sent = expired = 0
+        sent = expired = withheld = 0
+        is_sure = self._is_sure()
         while pending and sent < most:
             delivery = pending[0]
             message, qos, retain, identifiers, seq = delivery
@@ -474,7 +493,10 @@ class Session:
                 self.forget(delivery)
                 continue
             sent += 1
-            if qos:
+            if not is_sure and not self._may_receive(message):
+                withheld += 1
+                self.forget(delivery)
+            elif qos:
                 self._send(delivery)
             else:
                 self._send_qos0(message, retain, identifiers)
@@ -483,6 +505,8 @@ class Session:
         if expired:
             core.counters.expired += expired
             self.count_load()
+        if withheld:
+            self.drop(withheld)
         if pending and sent == DRAINED:
             core.loop.call_soon(self.drain)
         if core.waiters is not None:  # publishers wait for memory, and some was freed
@@ -678,7 +702,10 @@ class Session:
                     self.durable.store.acknowledge(conn, pubrel)
                 continue
             message, qos, retain, identifiers, _ = cast(Delivery, entry)  # `detach` left no raw ones
-            packet = conn.encode(message, qos, pid, retain, identifiers, dup=True)
+            is_allowed = self._may_receive(message)  # it was when it was sent first, perhaps long ago
+            packet = conn.encode(message, qos, pid, retain, identifiers, dup=True) if is_allowed else None
+            if not is_allowed:
+                self.drop(1)
             if packet is None:
                 del self.inflight[pid]
                 self.forget(entry)

@@ -204,7 +204,8 @@ def _send_retained(conn: Connection, subscription: Subscription) -> Job:
             if session.conn is not conn:
                 return
             continue
-        if core.index.may_receive is None or core.index.may_receive(session, message.topic):
+        is_readable = core.index.may_receive is None or core.index.may_receive(session, message.topic)
+        if is_readable and core.authors.may_publish(message.author, message.topic):
             # [MQTT5-3.3.1-8]: retain is set, whatever Retain As Published says, as the message is an old one.
             session.deliver(
                 message,

@@ -38,7 +38,11 @@ def may_leave(conn: Connection) -> bool:
     """Whether the client has the right to what it wants published when it is gone."""
     will = conn.session.will
     authorise = conn.authorise
-    if will is None or authorise is None:
+    if will is None:
+        return True
+    if conn.author is not None and not conn.core.authors.is_known(conn.username):
+        return False
+    if authorise is None:
         return True
     try:
         return authorise.may_publish(conn, will.message.topic.decode())
@@ -84,4 +88,7 @@ def _publish(core: Core, client_id: str, will: Will) -> None:
         will.message.expires = core.now() + will.expiry
     if core.store is not None:
         core.store.save_will(client_id, None)
-    core.publish(will.message)
+    if core.authors.may_publish(will.message.author, will.message.topic):
+        core.publish(will.message)
+    else:
+        core.counters.publish_denied += 1

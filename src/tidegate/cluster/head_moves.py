@@ -187,7 +187,7 @@ class HeadMoves(Moves):
         core = self._node.core
         session, _ = core.open_session(MOVING + move.client, clean_start=True)
         session.expiry = NEVER
-        session.user = move.about["user"]
+        session.belong_to(move.about["user"])
         core.make_durable(session)
         move.session = session
         move.step = "collect"

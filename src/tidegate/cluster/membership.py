@@ -442,6 +442,10 @@ class ClusterNode:
             self.balancer.on_view(peer, value)
         self.reporter.on_state(peer, value)
 
+    def _on_author(self, peer: Peer, value: dict[str, Any]) -> None:
+        """A client of an edge leaves a message."""
+        self._retained.on_author(value)
+
     def _on_watch(self, peer: Peer, value: dict[str, Any]) -> None:
         """The head sees that the way from it to here is too small."""
         if self.agent is not None:

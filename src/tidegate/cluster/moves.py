@@ -113,7 +113,7 @@ class Moves:
         if known is not None and known.epoch:
             return known
         session, _ = core.open_session(about["client"], clean_start=True)
-        session.user = about["user"]
+        session.belong_to(about["user"])
         session.expiry = about["expiry"]
         session.version = about["version"]
         session.is_plain = about["is_plain"]

@@ -3,16 +3,22 @@
 Between heads every change has a stamp, the time when a head took it, and the later one counts, also of removals. What a
 head had on its disk when it started has none: then what is known of a later change counts, else what the head has that
 was started first.
+
+With the message goes who left it, as their rights are asked for when it is sent. An edge says who its client is before
+the message goes to the head, unless the message before was by the same client.
 """
 
 from __future__ import annotations
 
 import asyncio
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from time import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.broker.message import Message
+from tidegate.broker.hooks import LINK_CLIENT
+from tidegate.broker.message import Author, Message
 from tidegate.cluster import wire
 from tidegate.cluster.settings import Role
 
@@ -22,6 +28,9 @@ if TYPE_CHECKING:
 
 PER_TURN = 200
 MAX_REMOVED: Final = 10_000  # removals that are remembered; the oldest is forgotten
+MAX_NOTED: Final = 10_000  # authors of messages that are on their way, likewise
+MAX_TOPIC: Final = 65_535 - 64  # bytes of a topic and its author, which travel in one topic
+NOBODY: Final = Author("", "")  # in place of an author with a name too long to be passed on
 
 
 class RetainedCopies:
@@ -33,6 +42,7 @@ class RetainedCopies:
         self._coming: int | None = None  # stamp of a message that another head has put in order
         self._stamps: dict[bytes, int] = {}  # of what changed since the start
         self._removed: OrderedDict[bytes, int] = OrderedDict()
+        self._noted: OrderedDict[bytes, Author] = OrderedDict()
 
     def start(self) -> None:
         """All is restored: what changes from now on is new."""
@@ -40,8 +50,13 @@ class RetainedCopies:
 
     def on_change(self, topic: bytes, old: Message | None, new: Message | None) -> None:
         node = self._node
-        if node.role is not Role.HEAD or topic.startswith(b"$") or not self._is_started:
+        if topic.startswith(b"$") or not self._is_started:
             return
+        if node.role is not Role.HEAD:
+            self._tell_author(old, new)
+            return
+        if new is not None and new.author is None and new.publisher.startswith(LINK_CLIENT):
+            new.author = self._noted.pop(topic, None) or (None if old is None else old.author)
         stamp = self._coming
         if stamp is None:
             stamp = max(int(time() * 1e6), self._stamp(topic) + 1)
@@ -50,6 +65,22 @@ class RetainedCopies:
             # All heads are joined: what came from one is not for another.
             if peer.role is Role.EDGE or self._coming is None:
                 peer.session.deliver(_wrap(topic, new, stamp), 1)
+
+    def _tell_author(self, old: Message | None, new: Message | None) -> None:
+        """A client of this edge left a message, which goes to the head next."""
+        if new is None or new.author is None or self._coming is not None:
+            return
+        if old is not None and old.author == new.author:
+            return
+        content = {"topic": new.topic.decode(), "author": _author_text(new)}
+        for peer in self._node.peers.values():
+            if peer.is_connected:
+                self._node.send(peer, "author", content)
+
+    def on_author(self, value: dict[str, Any]) -> None:
+        self._noted[value["topic"].encode()] = _author(value["author"].encode()) or NOBODY
+        if len(self._noted) > MAX_NOTED:
+            self._noted.popitem(last=False)
 
     def _stamp(self, topic: bytes) -> int:
         return self._stamps.get(topic, 0) or self._removed.get(topic, 0)
@@ -82,7 +113,8 @@ class RetainedCopies:
     def keep(self, peer: Peer, message: Message) -> None:
         """What a head says is retained."""
         level, _, topic = message.topic[len(wire.RETAINED) :].partition(b"/")
-        qos, _, text = level.partition(b"@")
+        qos, _, rest = level.partition(b"@")
+        text, _, author = rest.partition(b"@")
         if not topic or qos not in (b"0", b"1", b"2") or not text.isdigit():
             return
         stamp = int(text)
@@ -90,6 +122,7 @@ class RetainedCopies:
         if is_head and not self._is_later(peer, topic, stamp):
             return
         kept = Message(topic, message.payload, int(qos), True, message.properties, message.expires)
+        kept.author = _author(author)
         self._coming = stamp
         try:
             self._node.core.retained.keep(kept)
@@ -114,4 +147,24 @@ def _wrap(topic: bytes, message: Message | None, stamp: int) -> Message:
     payload = message.payload if message is not None else b""
     properties = message.properties if message is not None else b""
     expires = message.expires if message is not None else None
-    return Message(wire.RETAINED + b"%d@%d/" % (qos, stamp) + topic, payload, 1, False, properties, expires)
+    level = b"%d@%d" % (qos, stamp)
+    if message is not None and message.author is not None:
+        level += b"@" + _author_text(message).encode()
+    return Message(wire.RETAINED + level + b"/" + topic, payload, 1, False, properties, expires)
+
+
+def _author_text(message: Message) -> str:
+    text = urlsafe_b64encode((message.author or NOBODY).to_text().encode())
+    if len(text) + len(message.topic) > MAX_TOPIC:
+        text = urlsafe_b64encode(NOBODY.to_text().encode())
+    return text.decode()
+
+
+def _author(text: bytes) -> Author | None:
+    """None if there is none, as from an older node."""
+    if not text:
+        return None
+    try:
+        return Author.from_text(urlsafe_b64decode(text).decode())
+    except (ValueError, TypeError, binascii.Error):
+        return NOBODY

@@ -264,7 +264,7 @@ class Shadows(Moves):
         core = self._node.core
         known = self.shadows.get(client)
         session, is_present = core.open_session(SHADOW + client, clean_start=False)
-        session.user = about["user"]
+        session.belong_to(about["user"])
         session.version = 5
         session.expiry = NEVER
         session.keeps_qos0 = False  # nobody would say that they are done

@@ -35,7 +35,7 @@ class Batch:
         self.deletes: list[tuple[int, int]] = []
         self.gone: list[int] = []
         self.inbound: dict[tuple[int, int], bool] = {}
-        self.retained: dict[bytes, int | None] = {}
+        self.retained: dict[bytes, tuple[int, str | None] | None] = {}
         self.wills: dict[str, tuple[Any, ...] | None] = {}
         self.sent: dict[int, int] = {}
         self.size_bytes = 0

@@ -95,13 +95,13 @@ class Reader:
 
     def retained(self) -> Iterator[Row]:
         return self._stream(
-            "SELECT m.id, m.topic, m.payload, m.qos, m.properties, m.expires, m.publisher "
+            "SELECT m.id, m.topic, m.payload, m.qos, m.properties, m.expires, m.publisher, r.author "
             "FROM retained r JOIN message m ON m.id = r.message_id"
         )
 
     def wills(self) -> Iterator[Row]:
         return self._stream(
-            "SELECT client_id, topic, payload, qos, retain, properties, delay, expiry, due FROM will"
+            "SELECT client_id, topic, payload, qos, retain, properties, delay, expiry, due, author FROM will"
         )
 
     def queue_page(self, sid: int, after: int, limit: int) -> list[Row]:

@@ -15,7 +15,7 @@ from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.handing_on import ESTATE, hand_on_later, keep_estate
 from tidegate.broker.hooks import LINK_CLIENT, LINK_USER
 from tidegate.broker.index import Subscription
-from tidegate.broker.message import Message
+from tidegate.broker.message import Author, Message
 from tidegate.broker.session import NEVER, RELEASED, Session
 from tidegate.broker.store.errors import StoreError
 from tidegate.broker.store.lock import Lock
@@ -168,7 +168,7 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
     unsure: set[int] = set()  # connected until the end: nobody knows what was sent to them last
     for sid, client_id, user, expiry, version, gone_at, sent_seq in reader.sessions():
         session = by_id[sid] = Session(core, client_id)
-        session.user = user
+        session.belong_to(user)
         session.is_link = core.cluster is not None and user == LINK_USER and client_id.startswith(LINK_CLIENT)
         session.expiry = expiry
         session.version = version
@@ -208,8 +208,9 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
                 owner.inbound = set()
             owner.inbound.add(identifier)
     for count, row in enumerate(reader.retained(), 1):
-        mid, topic, payload, qos, properties, expires, publisher = row
+        mid, topic, payload, qos, properties, expires, publisher, author = row
         message = Message(topic, payload, qos, True, properties, store.loop_time(expires), publisher)
+        message.author = Author.from_text(author)
         message.mid = mid
         core.retained.keep(message)
         _progress("retained messages", count)
@@ -276,12 +277,10 @@ def _restore_subscriptions(core: Core, by_id: dict[int, Session], reader: Reader
 
 def _restore_wills(core: Core, store: Store, reader: Reader) -> None:
     """A will whose client was connected starts its delay now; one of a session that is no more goes out at once."""
-    for client_id, topic, payload, qos, retain, properties, delay, expiry, due in reader.wills():
-        will = Will(
-            message=Message(topic, payload, qos, bool(retain), properties, None, client_id),
-            delay=delay,
-            expiry=expiry,
-        )
+    for client_id, topic, payload, qos, retain, properties, delay, expiry, due, author in reader.wills():
+        message = Message(topic, payload, qos, bool(retain), properties, None, client_id)
+        message.author = Author.from_text(author)
+        will = Will(message=message, delay=delay, expiry=expiry)
         session = core.sessions.get(client_id)
         if session is None:
             core.loop.call_soon(wills.publish_stored, core, client_id, will)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate.broker.store.errors import StoreError
 
-VERSION = 2
+VERSION = 3
 APPLICATION_ID = 0x54494445  # "TIDE"
 
 TABLES = """
@@ -62,7 +62,8 @@ CREATE TABLE inbound (
 ) WITHOUT ROWID;
 CREATE TABLE retained (
     topic BLOB PRIMARY KEY,
-    message_id INTEGER NOT NULL
+    message_id INTEGER NOT NULL,
+    author TEXT                 -- user and client identifier as JSON, NULL: the node, or not known
 ) WITHOUT ROWID;
 CREATE TABLE will (
     client_id TEXT PRIMARY KEY,
@@ -73,17 +74,20 @@ CREATE TABLE will (
     properties BLOB NOT NULL,
     delay INTEGER NOT NULL,
     expiry INTEGER,
-    due REAL                    -- NULL while its client is connected
+    due REAL,                   -- NULL while its client is connected
+    author TEXT                 -- as of retained messages
 ) WITHOUT ROWID;
 """
 
 # Statements that turn a file of version N into one of version N + 1.
 MIGRATIONS = {
     1: "ALTER TABLE queue ADD COLUMN share TEXT",
+    2: "ALTER TABLE retained ADD COLUMN author TEXT; ALTER TABLE will ADD COLUMN author TEXT",
 }
 # Columns that version N + 1 has and version N has not, with the value of older rows; for exports of older files.
 ADDED: dict[int, dict[str, dict[str, Any]]] = {
     1: {"queue": {"share": None}},
+    2: {"retained": {"author": None}, "will": {"author": None}},
 }
 
 

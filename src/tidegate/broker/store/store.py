@@ -47,6 +47,10 @@ ROW_OVERHEAD = 100  # bytes a change counts for beyond its content
 FREED_PER_TURN = 2_000  # messages of an ended session let go in one turn of the loop, about a millisecond
 
 
+def _author(message: Message) -> str | None:
+    return None if message.author is None else message.author.to_text()
+
+
 def _durable(session: Session) -> Durable:
     assert session.durable is not None
     return session.durable
@@ -301,7 +305,7 @@ class Store:
             self._refer(new)
         if old is not None and old.mid:
             self._release(old.mid)
-        self.batch.retained[topic] = None if new is None else new.mid
+        self.batch.retained[topic] = None if new is None else (new.mid, _author(new))
         self._note(ROW_OVERHEAD)
 
     def save_will(self, client_id: str, will: Will | None, due: float | None = None) -> None:
@@ -310,7 +314,7 @@ class Store:
             m = will.message
             row = (
                 client_id, m.topic, m.payload, m.qos, m.retain, m.properties, will.delay, will.expiry,
-                self.wall(due),
+                self.wall(due), _author(m),
             )  # fmt: skip
         self.batch.wills[client_id] = row
         self._note(0)

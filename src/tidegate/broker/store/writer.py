@@ -115,20 +115,20 @@ def _write(db: sqlite3.Connection, batch: Batch) -> None:
         2,
         (key for key, is_there in batch.inbound.items() if is_there and key[0] not in ended),
     )
-    delete_rows(db, "retained", "topic", [(t,) for t, mid in batch.retained.items() if mid is None])
+    delete_rows(db, "retained", "topic", [(t,) for t, row in batch.retained.items() if row is None])
     insert_rows(
         db,
-        "INSERT OR REPLACE INTO retained (topic, message_id)",
-        2,
-        ((topic, mid) for topic, mid in batch.retained.items() if mid is not None),
+        "INSERT OR REPLACE INTO retained (topic, message_id, author)",
+        3,
+        ((topic, *row) for topic, row in batch.retained.items() if row is not None),
     )
     delete_rows(db, "message", "id", [(mid,) for mid in batch.gone])
     delete_rows(db, "will", "client_id", [(c,) for c, row in batch.wills.items() if row is None])
     insert_rows(
         db,
         "INSERT OR REPLACE INTO will "
-        "(client_id, topic, payload, qos, retain, properties, delay, expiry, due)",
-        9,
+        "(client_id, topic, payload, qos, retain, properties, delay, expiry, due, author)",
+        10,
         (row for row in batch.wills.values() if row is not None),
     )
     for sid, seq in batch.sent.items():
