@@ -76,6 +76,7 @@ class Accounts:
             methods=(ScramMethod(self._state),) if self._has_scram else (),
             authoriser=self._rights,
             has_account=self.has_account if self._has_proofs else None,
+            may_be_named=None if self._rights is None else self._rights.may_be_named,
         )
 
     def reload(self, settings: AccountsSettings | None = None) -> None:

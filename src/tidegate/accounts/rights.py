@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidegate.accounts.filters import FilterSet, Levels, covers, intersection, levels_of
+from tidegate.accounts.names import ClientNames
 from tidegate.accounts.rights_file import Access, RightsTable, Rule
 from tidegate.mqtt.errors import MQTTError
 from tidegate.mqtt.topics import parse_shared
@@ -73,10 +74,14 @@ class Rights:
     def replace(self, table: RightsTable, *, is_strict: bool, sys_readable: bool) -> None:
         """Decide by other rules from now on; the broker must forget what it has cached (`rights_changed`)."""
         self._table = table
+        self._names = ClientNames(table)
         self._is_strict = is_strict
         self._sys_readable = sys_readable
         self._is_per_client = any("%c" in rule.topic_filter for rule in table.patterns)
         self._compiled: OrderedDict[tuple[str | None, str], TopicRights] = OrderedDict()
+
+    def may_be_named(self, user: str | None, client_id: str) -> bool:
+        return self._names.may_use(user, client_id)
 
     def may_publish(self, client: Connection, topic: str) -> bool:
         return self.of(client.username, client.session.client_id).may_write(topic)

@@ -14,6 +14,11 @@
     # for everyone, wherever it stands; %u is the user name, %c the client identifier
     pattern readwrite devices/%u/#
 
+    # which client identifiers; %u makes it a line for every user
+    user ada
+    client pump-*
+    client %u-*
+
 `topic` and `pattern` take `read`, `write`, `readwrite`, `deny`, `deny-read` or `deny-write`, then a filter up to the
 end of the line; a filter alone, without blanks, means `readwrite`. Nothing in the file depends on the order of
 its rules: what no rule allows is denied, and a rule that denies wins over any that allows.
@@ -64,6 +69,18 @@ class Rule:
         return "%u" in self.topic_filter or "%c" in self.topic_filter
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Whose a line is: one of both, or of clients without user name."""
+
+    user: str = ""
+    group: str = ""
+
+
+ANONYMOUS = Holder()
+EVERY_USER = Holder(user="%u", group="%u")
+
+
 @dataclass(slots=True)
 class RightsTable:
     """A parsed file. `groups` holds rules by group, `members` groups by user."""
@@ -73,6 +90,14 @@ class RightsTable:
     groups: dict[str, list[Rule]] = field(default_factory=dict)
     members: dict[str, list[str]] = field(default_factory=dict)
     patterns: list[Rule] = field(default_factory=list)
+    client_names: dict[Holder, list[str]] = field(default_factory=dict)
+
+    def names_of(self, user: str | None) -> list[str]:
+        """Patterns of client identifiers: the user's, those of its groups, and for users also those with %u."""
+        if user is None:
+            return self.client_names.get(ANONYMOUS, [])
+        holders = [EVERY_USER, Holder(user=user), *(Holder(group=each) for each in self.members.get(user, ()))]
+        return [name for holder in holders for name in self.client_names.get(holder, ())]
 
     def rules_of(self, user: str | None) -> list[Rule]:
         """Rules of a user and its groups; without patterns."""
@@ -113,6 +138,7 @@ class _Parser:
         self._file = file
         self._line = 0
         self._rules = self.table.anonymous
+        self._holder = ANONYMOUS
         self._group = ""
         self._words: dict[str, Callable[[str], None]] = {
             "user": self._on_user,
@@ -120,6 +146,7 @@ class _Parser:
             "member": self._on_member,
             "topic": self._on_topic,
             "pattern": self._on_pattern,
+            "client": self._on_client,
         }
 
     def take(self, number: int, line: str) -> None:
@@ -138,11 +165,13 @@ class _Parser:
     def _on_user(self, name: str) -> None:
         self._check_name(name)
         self._group = ""
+        self._holder = Holder(user=name)
         self._rules = self.table.users.setdefault(name, [])
 
     def _on_group(self, name: str) -> None:
         self._check_name(name)
         self._group = name
+        self._holder = Holder(group=name)
         self._rules = self.table.groups.setdefault(name, [])
 
     def _on_member(self, names: str) -> None:
@@ -164,6 +193,14 @@ class _Parser:
 
     def _on_pattern(self, rest: str) -> None:
         self.table.patterns.append(self._rule(rest))
+
+    def _on_client(self, name: str) -> None:
+        if "%c" in name:
+            raise self._error("%c is what this line is about", "* stands for any characters, %u for the user name")
+        if name.count("*") > 1:
+            raise self._error("more than one *", "write a line for each")
+        holder = EVERY_USER if "%u" in name else self._holder
+        self.table.client_names.setdefault(holder, []).append(name)
 
     def _rule(self, rest: str) -> Rule:
         word, _, topic_filter = rest.partition(" ")

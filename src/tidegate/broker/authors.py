@@ -1,4 +1,4 @@
-"""Rights of who is gone: asked when what they left, a will or a retained message, is published or sent."""
+"""What is asked of users who are not connected: what they left may still be published, what they may be called."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ log = logging.getLogger("tidegate.broker")
 class Authors:
     """What the hooks say about them. Foreign code: a fault in it is logged, and means no."""
 
-    __slots__ = ("_authoriser", "_has_account")
+    __slots__ = ("_authoriser", "_has_account", "_may_be_named")
 
     def __init__(self, hooks: Hooks) -> None:
         self._authoriser = hooks.authoriser if isinstance(hooks.authoriser, LateAuthoriser) else None
         self._has_account = hooks.has_account
+        self._may_be_named = hooks.may_be_named
 
     @property
     def are_asked(self) -> bool:
@@ -32,6 +33,16 @@ class Authors:
             return True
         try:
             return self._has_account(user)
+        except Exception:
+            log.exception("unexpected error in a hook")
+            return False
+
+    def may_be_named(self, user: str | None, client_id: str) -> bool:
+        """Whether a user may have a client identifier."""
+        if self._may_be_named is None:
+            return True
+        try:
+            return self._may_be_named(user, client_id)
         except Exception:
             log.exception("unexpected error in a hook")
             return False

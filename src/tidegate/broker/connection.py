@@ -293,12 +293,9 @@ class Connection(asyncio.Protocol):
                 gate.hold(self, seconds)
         return True
 
-    @property
-    def author(self) -> Author | None:
-        """Who is asked for their rights when something is published that they left."""
-        listener = self.listener
-        is_asked = not listener.is_link and not listener.is_operator
-        return Author(self.username, self.session.client_id) if is_asked else None
+    def author_of(self, topic: bytes) -> Author | None:
+        """Who is asked for their rights when something is published, or sent, that they left; None: nobody is."""
+        return None if self.listener.is_operator else Author(self.username, self.session.client_id)
 
     def serve(self) -> None:
         """Handle the next part of what a turn had no time for."""

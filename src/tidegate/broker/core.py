@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate import flow
 from tidegate.broker import wills
+from tidegate.broker.account import AccountTable
 from tidegate.broker.alarms import TICK, Alarm, Alarms, KeepAlive
 from tidegate.broker.authors import Authors
 from tidegate.broker.backlogs import Backlogs
@@ -99,12 +100,15 @@ class Core:
         self.session_observers = hooks.session_observers
         self.methods = {method.name: method for method in hooks.methods}
         self.counters = Counters()
+        self.accounts = AccountTable()
+        self.has_accounts = hooks.authenticator is not None or bool(hooks.methods)
         self.authors = Authors(hooks)
         self.rights_epoch = 0  # counts changes of rights
         self.index = SubscriptionIndex(self._make_group)
         if hooks.authoriser is not None:
             self.index.may_receive = partial(_may_receive, hooks.authoriser)
-        self.retained = Retained(limits.max_retained, self.now)
+        self.retained = Retained(self.now)
+        self._bound_retained(limits)
         self.store: Store | None = None
         self.sessions: dict[str, Session] = {}
         self.estates: dict[Session, Alarm] = {}  # ended, and their groups take what they had
@@ -709,12 +713,20 @@ class Core:
                 group.policy = self._shared_policy(group.name, group.topic_filter)
                 self._record_policy(group)
             self.index.forget_routes()
-        self.retained.capacity = limits.max_retained
+        self._bound_retained(limits)
         self._pace_admission()
         self.admitter.max_wait = limits.connection_wait
         self.admitter.address_rate = limits.address_connection_rate
         self.admitter.address_connections = limits.max_address_connections
         self._memory_bound = limits.max_memory or default_bound_bytes()
+
+    def _bound_retained(self, limits: Limits) -> None:
+        self.retained.capacity = limits.max_retained
+        self.retained.account_capacity = limits.max_account_retained if self.has_accounts else limits.max_retained
+
+    def has_account_room(self, user: str | None) -> bool:
+        """Whether an account may have one more session; without accounts there is nobody to be kept from them."""
+        return not self.has_accounts or self.accounts.sessions(user) < self.limits.max_account_sessions
 
     def statistics(self) -> dict[str, Any]:
         return (

@@ -44,10 +44,12 @@ from tidegate.mqtt.properties import Properties, Property
 
 if TYPE_CHECKING:
     from tidegate.broker.core import Core
+    from tidegate.broker.session import Session
 
 log = logging.getLogger("tidegate.broker")
 
 OPERATOR = "$operator/"  # before the names of operators, so that no client has one of them
+CROWDED = "this account has too many sessions"
 FOREIGN = "this client identifier belongs to another user"
 REFUSAL_JITTER = 2.0  # seconds
 STRANGERS_PROPERTIES = 100  # user properties in CONNECT, and in its will: nobody knows yet who sends them
@@ -416,9 +418,13 @@ class Handshake(asyncio.Protocol):
             self._refuse(code)
             return
         known = core.sessions.get(client_id)
-        if known is not None and known.user is not None and known.user != verdict.user:
-            self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN)
+        objection = self._objection(client_id, known, verdict.user)
+        if objection is not None:
+            self._refuse(*objection)
             return
+        if known is not None and _is_foreign(known, verdict.user):
+            core.end_by_order(known)  # whose user may not have this name any more
+            known = None
         if core.cluster is not None and not listener.is_link and not listener.is_operator and not is_prepared:
             first = core.cluster.prepare(self._request(connect), connect.clean_start, known, verdict.user)
             if isinstance(first, str):
@@ -430,7 +436,7 @@ class Handshake(asyncio.Protocol):
                 return
         core.handshakes.pop(self, None)
         session, present = core.open_session(client_id, connect.clean_start)
-        if session.user != verdict.user:
+        if session.user != verdict.user or session.account is None:
             session.belong_to(verdict.user)
         session.is_link = listener.is_link
         session.is_operator = listener.is_operator
@@ -493,6 +499,24 @@ class Handshake(asyncio.Protocol):
             core.counters.bytes_received -= len(self._buffer)  # they are counted again there
             conn.data_received(self._buffer)
 
+    def _objection(self, client_id: str, known: Session | None, user: str | None) -> tuple[ReasonCode, str] | None:
+        """Why the user cannot have a session of this name, if so."""
+        core = self.core
+        assert self._connect is not None
+        if self.listener.is_operator:
+            return None
+        if self.listener.is_link:
+            is_foreign = known is not None and _is_foreign(known, user)
+            return (ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN) if is_foreign else None
+        may_be_named = core.authors.may_be_named
+        if self._connect.client_id and not may_be_named(user, client_id):
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier is not for this user"
+        if known is None:
+            return None if core.has_account_room(user) else (ReasonCode.QUOTA_EXCEEDED, CROWDED)
+        if _is_foreign(known, user) and may_be_named(known.user, client_id):
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN
+        return None
+
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
         """Another node hands the client's session over."""
         assert self._connect is not None
@@ -520,7 +544,8 @@ class Handshake(asyncio.Protocol):
         reply: Properties = {}
         expiry = asked.get(Property.SESSION_EXPIRY_INTERVAL, 0)
         is_operator = self.listener.is_operator  # who leaves nothing behind
-        conn.session.expiry = 0 if is_operator else min(expiry, features.max_session_expiry)
+        longest = expiry if self.listener.is_link else features.max_session_expiry
+        conn.session.expiry = 0 if is_operator else min(expiry, longest)
         if conn.session.expiry != expiry:
             reply[Property.SESSION_EXPIRY_INTERVAL] = conn.session.expiry
         conn.keep_alive = connect.keep_alive
@@ -569,6 +594,10 @@ class Handshake(asyncio.Protocol):
         return reply
 
 
+def _is_foreign(session: Session, user: str | None) -> bool:
+    return session.user is not None and session.user != user
+
+
 def _will(connect: Connect, conn: Connection) -> Will | None:
     given = connect.will
     if given is None:
@@ -580,5 +609,5 @@ def _will(connect: Connect, conn: Connection) -> Will | None:
         given.topic.encode(), given.payload, given.qos, given.retain, bare_properties(props), None,
         conn.session.client_id,
     )  # fmt: skip
-    message.author = conn.author
+    message.author = conn.author_of(message.topic)
     return Will(message=message, delay=delay, expiry=expiry)

@@ -18,7 +18,7 @@ from tidegate.mqtt.properties import Properties, Property
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.index import Route, Subscription
-    from tidegate.broker.message import Message
+    from tidegate.broker.message import Author, Message
     from tidegate.broker.reasons import CloseReason
     from tidegate.broker.session import Delivery, Session
     from tidegate.mqtt.packets import Packet, Subscribe
@@ -147,6 +147,10 @@ class Cluster(Protocol):
     takes_orders: bool
     """Whether operators speak to this node, below `OPERATOR_TOPIC`."""
 
+    def author_of(self, topic: bytes) -> Author | None:
+        """Who left the retained message that comes by a link."""
+        ...
+
     def restored(self) -> None:
         """What was in the store is there; nobody is connected yet."""
         ...
@@ -226,3 +230,5 @@ class Hooks:
     session_observers: tuple[SessionObserver, ...] = ()
     has_account: Callable[[str], bool] | None = None
     """Whether a user still is one. What a client leaves goes with its account; None: accounts do not end."""
+    may_be_named: Callable[[str | None, str], bool] | None = None
+    """Whether a user may use a client identifier; None: any that no other user has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.broker.connection import Connection
+from tidegate.broker.message import Author
 
 
 class LinkConnection(Connection):
@@ -15,6 +16,10 @@ class LinkConnection(Connection):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.received = 0
+
+    def author_of(self, topic: bytes) -> Author | None:
+        cluster = self.core.cluster
+        return None if cluster is None else cluster.author_of(topic)
 
     def _consume(self, data: bytes) -> bytes:
         counters = self.core.counters

@@ -158,7 +158,7 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         topic, data[payload_at:end], qos, first & 1 == 1, properties, expires, session.client_id
     )
     if first & 1:
-        message.author = conn.author
+        message.author = conn.author_of(topic)
     elif is_raw:
         _share_wire_form(message, conn.v5, data, pos, topic_end, at, end)
     if session.late_until:

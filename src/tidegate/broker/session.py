@@ -22,6 +22,7 @@ from tidegate.broker.waiting import release
 from tidegate.mqtt.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from tidegate.broker.account import Account
     from tidegate.broker.alarms import Alarm
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
@@ -57,6 +58,7 @@ class Session:
     """State of one client identifier. Only `Core` makes and ends sessions."""
 
     __slots__ = (
+        "account",
         "backlog",
         "backlog_bytes",
         "client_id",
@@ -104,6 +106,7 @@ class Session:
         self.core = core
         self.client_id = client_id
         self.user: str | None = None
+        self.account: Account | None = None  # it counts for, once it is known whose it is
         self.rights_epoch = NO_EPOCH  # in which all that waits was allowed
         self.is_link = False  # another node of the cluster, which asks for rights itself
         self.is_operator = False  # who runs this process, and may do everything
@@ -384,6 +387,7 @@ class Session:
     def belong_to(self, user: str | None) -> None:
         """The user may not have the right to what waits already: that is asked for each message."""
         self.user = user
+        self.account = self.core.accounts.join(self, user)
         self.rights_epoch = NO_EPOCH
 
     def _is_sure(self) -> bool:
@@ -742,6 +746,8 @@ class Session:
     def discard(self) -> None:
         """The session ends: give back what it held."""
         core = self.core
+        core.accounts.leave(self)
+        self.account = None
         durable = self.durable
         core.counters.queued_messages -= self.queued_messages
         core.counters.discarded += self.queued_messages + sum(

@@ -28,6 +28,9 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
+WEEK = 604_800  # seconds
+
+
 class QueueFull(StrEnum):
     """What happens to a QoS 1 or 2 publisher when a session it publishes to has no room left."""
 
@@ -80,7 +83,13 @@ class Limits:
     )
     max_subscriptions: int = setting(10_000, "subscriptions of one session", minimum=1)
     max_sessions: int = setting(1_000_000, "sessions, connected or not", minimum=1)
+    max_account_sessions: int = setting(
+        100_000,
+        "sessions of one account, connected or not, of those at this node; clients without user name are one account",
+        minimum=1,
+    )
     max_retained: int = setting(1_000_000, "retained messages", minimum=0)
+    max_account_retained: int = setting(100_000, "retained messages that one account left", minimum=0)
     receive_maximum: int = setting(
         1_024, "unacknowledged QoS 1 and 2 messages a client may have towards us", minimum=1, maximum=65_535
     )
@@ -124,14 +133,14 @@ class Features:
         maximum=65_535,
     )
     max_session_expiry: int = setting(
-        4_294_967_295,
+        WEEK,
         "longest session expiry granted; 4294967295: for ever",
         minimum=0,
         maximum=4_294_967_295,
     )
     persistent_session_expiry: int = setting(
-        4_294_967_295,
-        "session expiry of 3.1.1 clients with clean session 0",
+        WEEK,
+        "session expiry of 3.1.1 clients with clean session 0; 4294967295: for ever",
         minimum=0,
         maximum=4_294_967_295,
     )

@@ -40,7 +40,7 @@ def may_leave(conn: Connection) -> bool:
     authorise = conn.authorise
     if will is None:
         return True
-    if conn.author is not None and not conn.core.authors.is_known(conn.username):
+    if will.message.author is not None and not conn.core.authors.is_known(conn.username):
         return False
     if authorise is None:
         return True

@@ -21,7 +21,7 @@ from tidegate import flow
 from tidegate.broker.handing_on import ESTATE
 from tidegate.broker.hooks import LINK_CLIENT, OPERATOR_TOPIC, READY_TOPIC, ConnectRequest, follows
 from tidegate.broker.index import Route, Subscription
-from tidegate.broker.message import Message
+from tidegate.broker.message import Author, Message
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.session import Session
 from tidegate.cluster import transfer, wire
@@ -455,6 +455,9 @@ class ClusterNode:
         self.reporter.on_nodes(peer, value)
 
     # -- sessions, as they come and go ----------------------------------------------------------------------
+
+    def author_of(self, topic: bytes) -> Author | None:
+        return self._retained.author_of(topic)
 
     def on_connected(self, client: Connection) -> None:
         if client.listener.is_link or client.listener.is_operator:

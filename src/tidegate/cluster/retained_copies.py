@@ -17,7 +17,6 @@ from collections import OrderedDict
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.broker.hooks import LINK_CLIENT
 from tidegate.broker.message import Author, Message
 from tidegate.cluster import wire
 from tidegate.cluster.settings import Role
@@ -55,8 +54,6 @@ class RetainedCopies:
         if node.role is not Role.HEAD:
             self._tell_author(old, new)
             return
-        if new is not None and new.author is None and new.publisher.startswith(LINK_CLIENT):
-            new.author = self._noted.pop(topic, None) or (None if old is None else old.author)
         stamp = self._coming
         if stamp is None:
             stamp = max(int(time() * 1e6), self._stamp(topic) + 1)
@@ -81,6 +78,11 @@ class RetainedCopies:
         self._noted[value["topic"].encode()] = _author(value["author"].encode()) or NOBODY
         if len(self._noted) > MAX_NOTED:
             self._noted.popitem(last=False)
+
+    def author_of(self, topic: bytes) -> Author | None:
+        """Of a message that comes by a link: as was said before it, or as of the one it replaces."""
+        known = self._node.core.retained.get(topic)
+        return self._noted.pop(topic, None) or (None if known is None else known.author)
 
     def _stamp(self, topic: bytes) -> int:
         return self._stamps.get(topic, 0) or self._removed.get(topic, 0)
@@ -123,6 +125,7 @@ class RetainedCopies:
             return
         kept = Message(topic, message.payload, int(qos), True, message.properties, message.expires)
         kept.author = _author(author)
+        kept.publisher = peer.session.client_id  # a client's, which counts
         self._coming = stamp
         try:
             self._node.core.retained.keep(kept)

@@ -40,6 +40,12 @@ class Clock:
         return self.time
 
 
+def make_retained(capacity: int, now: Clock) -> Retained:
+    retained = Retained(now)
+    retained.capacity = retained.account_capacity = capacity
+    return retained
+
+
 def found(retained: Retained, topic_filter: str) -> list[str]:
     return sorted(message.topic.decode() for message in retained.match(topic_filter.encode()))
 
@@ -49,7 +55,7 @@ def found(retained: Retained, topic_filter: str) -> list[str]:
     st.lists(plain_filters() | st.sampled_from(TOPICS), min_size=1, max_size=10),
 )
 def test_match_agrees_with_the_plain_matcher(kept: list[tuple[str, bytes]], filters: list[str]) -> None:
-    retained = Retained(1_000, Clock())
+    retained = make_retained(1_000, Clock())
     model: dict[str, bytes] = {}
     for topic, payload in kept:
         assert retained.keep(Message(topic.encode(), payload, retain=True))
@@ -70,7 +76,7 @@ def test_match_agrees_with_the_plain_matcher(kept: list[tuple[str, bytes]], filt
 
 
 def test_removing_a_topic_keeps_those_below_and_above_it() -> None:
-    retained = Retained(10, Clock())
+    retained = make_retained(10, Clock())
     for topic in (b"a/b/c", b"a/b", b"x/y"):
         retained.keep(Message(topic, b"1"))
     retained.remove(b"a/b/c")
@@ -81,17 +87,24 @@ def test_removing_a_topic_keeps_those_below_and_above_it() -> None:
 
 
 def test_a_full_store_refuses_new_topics_and_counts_them_but_replaces_old_ones() -> None:
-    retained = Retained(2, Clock())
-    assert retained.keep(Message(b"a", b"1")) and retained.keep(Message(b"b", b"1"))
-    assert not retained.keep(Message(b"c", b"1"))
+    def message(topic: bytes, payload: bytes = b"1") -> Message:
+        return Message(topic, payload, publisher="client")
+
+    retained = make_retained(2, Clock())
+    assert retained.keep(Message(b"n", b"1")), "what the node says takes nobody's room"
+    assert retained.keep(message(b"a")) and retained.keep(message(b"b"))
+    assert not retained.keep(message(b"c"))
     assert retained.refused == 1
-    assert retained.keep(Message(b"a", b"2"))
-    assert found(retained, "#") == ["a", "b"]
+    assert retained.keep(message(b"a", b"2"))
+    assert found(retained, "#") == ["a", "b", "n"]
+    assert retained.keep(Message(b"m", b"1"))
+    retained.remove(b"b")
+    assert retained.keep(message(b"c"))
 
 
 def test_an_expired_message_is_gone_whichever_way_it_is_asked_for() -> None:
     clock = Clock()
-    retained = Retained(10, clock)
+    retained = make_retained(10, clock)
     for topic in (b"a/1", b"a/2", b"a/3"):
         retained.keep(Message(topic, b"x", expires=105.0))
     retained.keep(Message(b"a/4", b"x"))
@@ -106,7 +119,7 @@ def test_an_expired_message_is_gone_whichever_way_it_is_asked_for() -> None:
 def test_a_walk_during_changes_shows_each_topic_at_most_once_and_misses_none_that_stayed(
     data: st.DataObject,
 ) -> None:
-    retained = Retained(1_000, Clock())
+    retained = make_retained(1_000, Clock())
     for topic in TOPICS:
         retained.keep(Message(topic.encode(), b"1"))
     touched: set[str] = set()

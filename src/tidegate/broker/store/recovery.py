@@ -212,7 +212,7 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
         message = Message(topic, payload, qos, True, properties, store.loop_time(expires), publisher)
         message.author = Author.from_text(author)
         message.mid = mid
-        core.retained.keep(message)
+        core.retained.restore(message)
         _progress("retained messages", count)
     _restore_wills(core, store, reader)
     for session in by_id.values():
