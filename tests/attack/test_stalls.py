@@ -86,8 +86,8 @@ def _attacker(node: NodeThread, dial: Dial, version: int = 5) -> RawClient:
     return client
 
 
-def _subscribe(filters: list[str], identifier: int = 0) -> bytes:
-    wanted = [Subscription(topic_filter=each, qos=1) for each in filters]
+def _subscribe(filters: list[str], identifier: int = 0, retain_handling: int = 0) -> bytes:
+    wanted = [Subscription(topic_filter=each, qos=1, retain_handling=retain_handling) for each in filters]
     properties: Properties = {Property.SUBSCRIPTION_IDENTIFIER: [identifier]} if identifier else {}
     return encode_packet(Subscribe(packet_identifier=1, subscriptions=wanted, properties=properties), 5)
 
@@ -187,7 +187,7 @@ def test_a_message_for_thousands_of_filters_of_many_levels(
     attacker = _attacker(node, dial)
     for start in range(0, FILTERS, 3_000):
         filters = [_deep(number) for number in range(start, min(start + 3_000, FILTERS))]
-        attacker.send_bytes(_subscribe(filters, identifier))
+        attacker.send_bytes(_subscribe(filters, identifier, retain_handling=2))
         attacker.expect(Suback)
     topic = "/".join(["l"] * LEVELS)
     publisher = dial(node)

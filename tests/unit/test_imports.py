@@ -29,9 +29,10 @@ EVERYTHING = frozenset(
     | {"pipeline", "spark", "console", "load", "accounts", "settings", "log", "node", "sim", "testing", "lab"}
 )
 
-# What a room may import beside itself, `errors` and the version. A dotted entry allows that module only.
+# What a room may import beside itself, `errors`, `private` and the version. A dotted entry allows that module only.
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "private": frozenset(),
     "stats": frozenset(),
     "schema": frozenset(),
     "log": frozenset(),
@@ -122,7 +123,7 @@ def imported_modules(path: Path) -> Iterator[str]:
 def is_allowed(room: str, module: str) -> bool:
     target = module.removeprefix("tidegate.")
     top = target.partition(".")[0]
-    if top in (room, "errors", "__version__"):
+    if top in (room, "errors", "private", "__version__"):
         return True
     return any(target == entry or target.startswith(f"{entry}.") for entry in ALLOWED[room])
 

@@ -8,6 +8,7 @@ after a crash repeats a message that QoS 1 may repeat, and for QoS 2 only a PUBR
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import sqlite3
 import threading
@@ -17,6 +18,7 @@ from random import SystemRandom
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegate.client.errors import OutboxError
+from tidegate.private import opener
 
 _BATCH: Final = 1000  # operations a commit; more would only delay the first of them
 _DELETIONS_WAIT: Final = 0.05  # seconds
@@ -154,6 +156,7 @@ class OutboxStore:
             self._announce(results)
 
     def _open(self, window: int) -> tuple[sqlite3.Connection, Contents]:
+        os.close(opener(self._path, os.O_RDWR | os.O_CREAT))  # SQLite gives its log the rights of the file
         db = sqlite3.connect(self._path, isolation_level=None, timeout=1.0)
         try:
             # One process a file: two would send each other's messages and break each other's order.

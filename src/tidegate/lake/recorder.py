@@ -62,6 +62,7 @@ class Recorder:
             probe = self.target.create(f"action/_probe-{os.getpid()}")
             probe.stream.write(b"\0")
             probe.abort()
+            self.target.tighten()
         except (OSError, pa.ArrowException) as error:
             raise LakeError(
                 str(self.target),

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tidegate.lake.errors import LakeError
+from tidegate.private import make_folder, opener, tighten
 from tidegate.schema import TEMPORARY
 
 OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
@@ -46,6 +47,11 @@ class Target:
 
     def __str__(self) -> str:
         return self.root if self.is_local else f"{self.filesystem.type_name}://{self.root}"
+
+    def tighten(self) -> None:
+        """The folders of tables, on a local disk, are closed to others, as all that is made in them."""
+        if self.is_local and Path(self.root).is_dir():
+            tighten(*Path(self.root).iterdir())
 
     def path(self, relative: str) -> str:
         return f"{self.root}/{relative}" if relative else self.root
@@ -89,11 +95,12 @@ class PendingFile:
         hidden = f"{TEMPORARY}{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
         self._written = str(path.with_name(hidden)) if is_renamed else relative
         folder = target.path(str(path.parent))
-        target.filesystem.create_dir(folder, recursive=True)
         self.stream: IO[bytes] | Any
         if target.is_local:
-            self.stream = Path(target.path(self._written)).open("wb")  # noqa: SIM115 - `commit` or `abort` closes it
+            make_folder(Path(folder))
+            self.stream = open(target.path(self._written), "wb", opener=opener)  # noqa: SIM115 - closed by `commit` or `abort`
         else:
+            target.filesystem.create_dir(folder, recursive=True)
             self.stream = target.filesystem.open_output_stream(target.path(self._written))
 
     def tell(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from tidegate.pipeline.inventory import Inventory, open_filesystem
 from tidegate.pipeline.settings import PipelineSettings
 from tidegate.pipeline.tables import AGGREGATES, GAPS
 from tidegate.pipeline.types import HOUR_PARTITION, PART_PARTITION, conform, spark_schema
+from tidegate.private import make_folder
 from tidegate.schema import Table
 
 STATE = "state.json"
@@ -160,9 +162,17 @@ def read_state(settings: PipelineSettings) -> dict[str, dict[str, str]]:
         return {}  # then everything is computed again, which is always right
 
 
+def create_folder(filesystem: fs.FileSystem, path: str) -> None:
+    """For this user alone, where that can be said."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        make_folder(Path(path))
+    else:
+        filesystem.create_dir(path, recursive=True)
+
+
 def write_state(settings: PipelineSettings, state: dict[str, dict[str, str]]) -> None:
     filesystem, root = open_filesystem(settings.out_folder)
-    filesystem.create_dir(root, recursive=True)
+    create_folder(filesystem, root)
     with filesystem.open_output_stream(f"{root}/_{STATE}") as out:
         out.write(json.dumps(state, indent=0, sort_keys=True).encode())
     filesystem.move(f"{root}/_{STATE}", f"{root}/{STATE}")

@@ -109,9 +109,7 @@ class PolicyStream:
         """Rows of files as they come. `is_once`: rows that compaction moves must not come again."""
         lake = self._settings.pipeline.lake.rstrip("/")
         filesystem, root = open_filesystem(lake)
-        filesystem.create_dir(
-            f"{root}/{table.name}", recursive=True
-        )  # a table that nothing was recorded of yet
+        io.create_folder(filesystem, f"{root}/{table.name}")  # a table that nothing was recorded of yet
         reader = (
             self._spark.readStream.schema(spark_schema(table, HOUR_PARTITION))
             .option("maxFilesPerTrigger", self._settings.files_per_trigger)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.policy.errors import PolicyError
+from tidegate.private import make_folder, opener
 from tidegate.schema import (
     PARQUET,
     POLICY_FORMAT,
@@ -147,7 +148,7 @@ class PolicyStore:
         draft = self.folder / f"{TEMPORARY}{version}.{os.getpid()}"
         entries: dict[str, FileEntry] = {}
         try:
-            draft.mkdir(parents=True)
+            make_folder(draft)
             for name, data in tables.items():
                 if name not in POLICY_TABLES:
                     raise PolicyError(version, f"unknown table {name}", f"known: {', '.join(POLICY_TABLES)}")
@@ -156,7 +157,8 @@ class PolicyStore:
                 # Sorted by key: readers look up by bisection.
                 rows = rows.sort_by([(column, "ascending") for column in table.key])
                 path = draft / f"{name}{PARQUET}"
-                pq.write_table(rows, path, compression="zstd", store_schema=False)
+                with open(path, "wb", opener=opener) as out:
+                    pq.write_table(rows, out, compression="zstd", store_schema=False)
                 _sync(path)
                 entries[name] = FileEntry(
                     path=path.name, rows=rows.num_rows, bytes=path.stat().st_size, sha256=_sha256(path)
@@ -170,7 +172,8 @@ class PolicyStore:
                 notes=notes,
             )
             text = json.dumps(asdict(manifest), indent=1, ensure_ascii=False)
-            (draft / POLICY_MANIFEST).write_text(text + "\n", encoding="utf-8")
+            with open(draft / POLICY_MANIFEST, "w", encoding="utf-8", opener=opener) as out:
+                out.write(text + "\n")
             _sync(draft / POLICY_MANIFEST)
             _sync(draft)
             draft.rename(final)
@@ -255,7 +258,8 @@ class PolicyStore:
         path = self.folder / name
         draft = path.with_name(f"{TEMPORARY}{name}.{os.getpid()}")
         try:
-            draft.write_text(text, encoding="utf-8")
+            with open(draft, "w", encoding="utf-8", opener=opener) as out:
+                out.write(text)
             _sync(draft)
             draft.replace(path)
             _sync(self.folder)

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from tidegate.client import Client, Message, Will
 from tidegate.errors import TidegateError
+from tidegate.private import opener
 from tidegate.rpc.bundler import Bundler
 from tidegate.rpc.fencing import Fence, Recent, Verdict
 from tidegate.rpc.labels import SHELF_LABEL
@@ -322,7 +323,7 @@ class Emulator(Opened):
                 token, _, key = rest.partition(" ")
                 if token.isdecimal() and key.endswith("."):
                     self._fence.restore(device, int(token), key[:-1])
-        return path.open("a", buffering=1)
+        return open(path, "a", buffering=1, opener=opener)
 
     def _on_effect(self, device: str, token: int, key: str) -> None:
         if self._state is not None:

@@ -21,6 +21,7 @@ from typing import IO, Any, Final, Self
 
 from tidegate.client import Message
 from tidegate.errors import TidegateError
+from tidegate.private import make_folder, opener
 from tidegate.rpc.errors import RpcError, Unavailable
 from tidegate.rpc.options import Options, new_name
 from tidegate.rpc.telemetry import Beacon, Hop, Row, Sink, Step
@@ -281,7 +282,7 @@ class RowFiles:
         self._folder = folder
         self._files: dict[str, IO[str]] = {}
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except OSError as error:
             raise RpcError(f"{folder}: {error.strerror}", hint="give a folder that can be written") from None
 
@@ -298,7 +299,8 @@ class RowFiles:
         try:
             file = self._files.get(table)
             if file is None:
-                file = self._files[table] = (self._folder / f"{table}.jsonl").open("a", encoding="utf-8")
+                path = self._folder / f"{table}.jsonl"
+                file = self._files[table] = open(path, "a", encoding="utf-8", opener=opener)  # noqa: SIM115
             file.writelines(json.dumps(row, default=str) + "\n" for row in rows)
             file.flush()
         except OSError as error:

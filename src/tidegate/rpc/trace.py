@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tidegate.private import make_folder, opener
 from tidegate.rpc.errors import RpcError
 from tidegate.rpc.telemetry import Beacon, Hop, Step
 
@@ -33,8 +34,8 @@ class TraceFile:
         self._sample = sample
         self._queue: queue.Queue[Hop | None] = queue.Queue(size)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a", encoding="utf-8")
+            make_folder(folder)
+            self._file = open(self.path, "a", encoding="utf-8", opener=opener)  # noqa: SIM115 - the thread closes it
         except OSError as error:
             raise RpcError(
                 f"{self.path}: {error.strerror}", hint="give a folder that can be written"

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from pyoxigraph import Triple
 
+from tidegate.private import make_folder, opener, tighten
 from tidegate.space.engine import Outcome, Plan, SpaceEngine
 from tidegate.space.errors import Fault, SpaceError
 from tidegate.space.journal import (
@@ -72,7 +73,8 @@ class DurableSpace:
         """Tells this space from one of the same name that was lost: versions and numbers are of one epoch."""
         self._start = secrets.token_hex(4)
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
+            tighten(*folder.iterdir())
             self._lock = FolderLock(folder)
             try:
                 self.epoch = _epoch(folder / "epoch", self.epoch)
@@ -296,7 +298,8 @@ def _epoch(path: Path, fresh: str) -> str:
     if path.exists():
         return path.read_text().strip()
     temporary = path.with_name("_epoch")
-    temporary.write_text(fresh)
+    with open(temporary, "w", opener=opener) as file:
+        file.write(fresh)
     temporary.rename(path)
     return fresh
 

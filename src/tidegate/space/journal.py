@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from tidegate.private import opener
 from tidegate.space.errors import Fault, SpaceError
 
 log = logging.getLogger("tidegate.space.journal")
@@ -214,7 +215,7 @@ def _has_record(data: bytes, at: int) -> bool:
 
 def _cut(path: Path, data: bytes, at: int) -> None:
     kept = path.with_name(f"torn-{path.stem}-{at}.bin")
-    with kept.open("wb") as file:
+    with open(kept, "wb", opener=opener) as file:
         file.write(data[at:])
         file.flush()
         os.fsync(file.fileno())
@@ -227,7 +228,7 @@ def write_snapshot(
 ) -> None:
     """Whole or not at all; in the end it is asked whether it still `is_wanted`."""
     temporary = path.with_name(f"_{path.name}")
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=opener) as file:
         head = _json(meta).encode()
         checksum = zlib.crc32(triples, zlib.crc32(head))
         file.write(f'{{"crc":{checksum},"size":{len(triples)},'.encode() + head[1:] + b"\n")

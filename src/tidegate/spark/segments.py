@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.private import make_folder, opener, tighten
 from tidegate.spark.errors import SpoolError
 
 SCHEMA = pa.schema(
@@ -84,7 +85,8 @@ class Spool:
 
     def create(self) -> None:
         try:
-            (self.folder / "done").mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder / "done")
+            tighten(self.folder, *self.folder.iterdir())
         except OSError as error:
             raise SpoolError(
                 f"the spool {self.folder} cannot be made: {error.strerror}",
@@ -181,7 +183,7 @@ class Spool:
             segment = Segment(int(found[1]), sum(batch.num_rows for batch in batches))
             if segment.rows and not (self.folder / segment.name).exists():
                 temporary = self.folder / f"_recovered-{segment.name}"
-                with temporary.open("wb") as file, pa.ipc.new_stream(file, SCHEMA) as stream:
+                with open(temporary, "wb", opener=opener) as file, pa.ipc.new_stream(file, SCHEMA) as stream:
                     for batch in batches:
                         stream.write_batch(batch)
                 _sync(temporary)
@@ -220,7 +222,8 @@ class Spool:
     def write_whole(self, name: str, text: str) -> None:
         """Replace a small file in one step, synced."""
         temporary = self.folder / f".{name}.{os.getpid()}"
-        temporary.write_text(text)
+        with open(temporary, "w", opener=opener) as out:
+            out.write(text)
         _sync(temporary)
         temporary.replace(self.folder / name)
         _sync(self.folder)
@@ -232,7 +235,7 @@ class SegmentWriter:
     def __init__(self, spool: Spool, start: int) -> None:
         self._folder = spool.folder
         self._path = self._folder / f"_open-{start:020d}.arrow"
-        self._file = self._path.open("wb")
+        self._file = open(self._path, "wb", opener=opener)  # noqa: SIM115 - `finish` closes it
         self._stream = pa.ipc.new_stream(self._file, SCHEMA)
         _sync(self._folder)  # the name must survive, or its synced rows would not
         self.start = start

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 
+from tidegate.private import opener
 from tidegate.spark.errors import SpoolError
 from tidegate.spark.options import MqttOptions
 from tidegate.spark.segments import Spool
@@ -92,8 +93,7 @@ class SpoolSupervisor:
     def _start(self) -> None:
         # The path of this process, which may have been sent here with the job; the password is not for `ps` to show.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        log = (self.spool.folder / "spool.log").open("wb")
-        with log:
+        with open(self.spool.folder / "spool.log", "wb", opener=opener) as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tidegate.spark.spool"],
                 env=environment,

@@ -25,6 +25,7 @@ from tidegate.broker.store.store import Store
 from tidegate.broker.wills import Will
 from tidegate.flow.shared import ClientLoad
 from tidegate.mqtt.topics import parse_shared
+from tidegate.private import make_folder, tighten
 
 if TYPE_CHECKING:
     from tidegate.broker.core import Core
@@ -49,7 +50,8 @@ def open_file(path: Path) -> tuple[Lock, Reader]:
     if path.exists() and not path.is_file():
         raise StoreError(path, "is not a file", WRITABLE)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        tighten(path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", ".lock")))
         lock = Lock(path)
     except (FileExistsError, NotADirectoryError) as error:
         raise StoreError(path, f"{path.parent} is a file, not a folder", WRITABLE) from error

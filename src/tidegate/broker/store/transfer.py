@@ -21,6 +21,7 @@ from tidegate.broker.store.errors import StoreError
 from tidegate.broker.store.maintenance import TABLES, locked, opened, store_path
 from tidegate.broker.store.schema import ADDED, VERSION, connect, prepare
 from tidegate.broker.store.store import FILE_NAME
+from tidegate.private import make_folder
 
 FORMAT = "tidegate-store"
 TEXT = {"topic", "topic_filter"}  # bytes in the store, always UTF-8: they came in MQTT strings
@@ -84,7 +85,7 @@ def import_store(source: Iterable[str], folder: Path, name: str = "input") -> Co
     """Make a store of exported lines, in a folder that has none; it appears when it is complete."""
     path = folder / FILE_NAME
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         strangers = [entry.name for entry in folder.iterdir() if entry.name != FILE_NAME + ".lock"]
     except OSError as error:
         raise StoreError(path, error.strerror or str(error), "name a folder you can write to") from error

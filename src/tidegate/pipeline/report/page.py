@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tidegate.pipeline.report.gather import Facts, Row
 from tidegate.pipeline.report.tables import Section, sections, show
+from tidegate.private import make_folder, opener
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; color: #1c2733; }
@@ -66,11 +67,12 @@ def html(facts: Facts) -> str:
 
 def write(facts: Facts, folder: Path) -> list[Path]:
     """`report.html` and `report.md`, each replaced in one step."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     written = []
     for name, text in (("report.html", html(facts)), ("report.md", markdown(facts))):
         draft = folder / f"_{name}"
-        draft.write_text(text, encoding="utf-8")
+        with open(draft, "w", encoding="utf-8", opener=opener) as out:
+            out.write(text)
         written.append(draft.replace(folder / name))
     return written
 
