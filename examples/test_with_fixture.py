@@ -9,7 +9,7 @@ import paho.mqtt.client as mqtt
 import paho.mqtt.publish as publish
 from paho.mqtt.enums import CallbackAPIVersion
 
-from tidegate.broker import Limits
+from tidegate.broker import Features, Limits
 from tidegate.testing import BrokerThread
 
 
@@ -45,6 +45,6 @@ def test_a_broker_can_be_asked_what_it_saw(tidegate_broker: BrokerThread) -> Non
 
 
 def test_a_broker_with_settings_of_its_own(tidegate_broker_factory) -> None:  # type: ignore[no-untyped-def]
-    broker = tidegate_broker_factory(limits=Limits(max_retained=0))
+    broker = tidegate_broker_factory(limits=Limits(max_retained=0), features=Features(sys_interval=0))
     announce(broker.host, broker.port, 3.21)
     assert broker.statistics()["retained"] == 0

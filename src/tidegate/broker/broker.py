@@ -119,7 +119,7 @@ class Broker:
         self._operators = await _open(self.core, operator_listener(path))
 
     async def _open_store(self, core: Core, folder: Path) -> None:
-        lock, reader = await asyncio.to_thread(open_file, folder / FILE_NAME)
+        lock, reader = await asyncio.to_thread(open_file, folder / FILE_NAME, self._store_settings.on_damage)
         store = Store(folder, self._store_settings)
         store.open(core.loop, reader, lock)
         core.store = store

@@ -9,7 +9,7 @@ import typer
 from tidegate.cli.status import ExitStatus
 
 app = typer.Typer(
-    no_args_is_help=True, help="Check, export, import or compact a data folder.", rich_markup_mode=None
+    no_args_is_help=True, help="Check, export, import, compact or recover a data folder.", rich_markup_mode=None
 )
 
 Folder = Annotated[
@@ -34,7 +34,7 @@ def check_command(folder: Folder) -> None:
         typer.echo(f"problem: {problem}", err=True)
     if findings.problems:
         typer.echo(
-            "hint: keep a copy of the folder; a broker that finds damage sets the file aside and starts anew",
+            "hint: keep a copy of the folder; `tidegate store recover` saves what can be read",
             err=True,
         )
         raise typer.Exit(ExitStatus.FAILURE)
@@ -85,3 +85,16 @@ def compact_command(folder: Folder) -> None:
     done = compact(folder)
     typer.echo(f"bytes {done.before_bytes} {done.after_bytes}")
     typer.echo(f"{done.orphans} messages without owner deleted", err=True)
+
+
+@app.command("recover")
+def recover_command(folder: Folder) -> None:
+    """Save what can be read of a damaged store; the damaged file is kept beside it under another name."""
+    from tidegate.broker.store.maintenance import locked, store_path
+    from tidegate.broker.store.recovery import recover
+
+    path = store_path(folder)
+    with locked(path):
+        aside, outcome = recover(path)
+    typer.echo(outcome.as_text())
+    typer.echo(f"the damaged file is {aside}", err=True)

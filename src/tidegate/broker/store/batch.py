@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from tidegate.broker.store.clock import Seen
+
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.session import Session
@@ -20,9 +22,9 @@ class Batch:
     """One group commit. Belongs to the loop until it is handed to the writer."""
 
     __slots__ = (
-        "acks", "cancelled", "deletes", "ended", "freed", "gone", "inbound", "inserts", "is_committed", "is_hopeful",
-        "is_lazy", "is_lingering", "messages", "releases", "retained", "sent", "sessions", "size_bytes",
-        "subscriptions", "waiters", "wake", "wills",
+        "acks", "cancelled", "clock", "deletes", "ended", "freed", "gone", "inbound", "inserts", "is_committed",
+        "is_hopeful", "is_lazy", "is_lingering", "messages", "releases", "retained", "sent", "sessions",
+        "size_bytes", "subscriptions", "waiters", "wake", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class Batch:
         self.inbound: dict[tuple[int, int], bool] = {}
         self.retained: dict[bytes, tuple[int, str | None] | None] = {}
         self.wills: dict[str, tuple[Any, ...] | None] = {}
+        self.clock: Seen | None = None
         self.sent: dict[int, int] = {}
         self.size_bytes = 0
         self.is_hopeful = (
@@ -59,6 +62,7 @@ class Batch:
         return bool(
             self.inserts or self.messages or self.deletes or self.gone or self.releases or self.inbound
             or self.retained or self.subscriptions or self.sessions or self.ended or self.wills
+            or self.clock
         )  # fmt: skip
 
     @property

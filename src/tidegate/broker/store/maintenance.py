@@ -18,6 +18,7 @@ from tidegate.broker.store.schema import VERSION, connect, refuse_strangers
 from tidegate.broker.store.store import FILE_NAME
 
 TABLES = ("session", "subscription", "queue", "message", "inbound", "retained", "will")
+EXPORTED = (*TABLES, "clock")
 MAX_PROBLEMS = 100  # of one kind; a file with more is not read any better for naming them all
 
 # What each row must have, and a query for those that do not, with a column that names the row.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tidegate.broker.store.clock import Seen
 from tidegate.broker.store.schema import connect
 
 Row = tuple[Any, ...]
@@ -68,6 +69,11 @@ class Reader:
         )
         distinct = references - sum(self.shared.values()) + len(self.shared)
         self.has_orphans = self._number("SELECT count(*) FROM message") != distinct
+
+    def last_seen(self) -> Seen | None:
+        """When the node wrote last that it was there."""
+        found: Seen | None = self._db.execute("SELECT time, wall FROM clock").fetchone()
+        return found
 
     def sessions(self) -> Iterator[Row]:
         """id, client_id, user, expiry, version, gone_at, sent_seq"""

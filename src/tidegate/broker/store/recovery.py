@@ -20,7 +20,9 @@ from tidegate.broker.session import NEVER, RELEASED, Session
 from tidegate.broker.store.errors import StoreError
 from tidegate.broker.store.lock import Lock
 from tidegate.broker.store.reader import Reader
+from tidegate.broker.store.salvage import Salvage, salvage
 from tidegate.broker.store.schema import connect, prepare, refuse_strangers
+from tidegate.broker.store.settings import OnDamage
 from tidegate.broker.store.store import Store
 from tidegate.broker.wills import Will
 from tidegate.flow.shared import ClientLoad
@@ -35,6 +37,15 @@ log = logging.getLogger("tidegate.store")
 WRITABLE = "name a folder with free space that you can write to with --data"
 PROGRESS_EVERY = 100_000  # rows between two lines of progress
 GRACE = 3.0  # seconds after a start in which members of groups come back before others get what they have
+READ = (
+    "SELECT sum(length(client_id)) FROM session",
+    "SELECT sum(length(topic_filter)) FROM subscription",
+    "SELECT sum(size + seq) FROM queue",
+    "SELECT sum(packet_identifier) FROM inbound",
+    "SELECT sum(length(m.payload) + length(m.topic)) FROM retained r JOIN message m ON m.id = r.message_id",
+    "SELECT sum(length(payload)) FROM will",
+)
+SAVED = ".saved"  # ends the name of what was saved of a damaged file, until it has its name
 CHECK_TIME = 1.5  # seconds of a start spent on looking for damage, enough for about 400 MB
 
 
@@ -42,10 +53,10 @@ class Damage(sqlite3.DatabaseError):
     """The file is not what was written."""
 
 
-def open_file(path: Path) -> tuple[Lock, Reader]:
+def open_file(path: Path, on_damage: OnDamage = OnDamage.RECOVER) -> tuple[Lock, Reader]:
     """Lock, make or upgrade the file, and read what a start needs to know of it.
 
-    A damaged file is set aside under another name, never emptied; the start goes on with a new one.
+    A damaged file is set aside under another name, never changed; the start goes on with what can be read of it.
     """
     if path.exists() and not path.is_file():
         raise StoreError(path, "is not a file", WRITABLE)
@@ -58,20 +69,51 @@ def open_file(path: Path) -> tuple[Lock, Reader]:
     except OSError as error:
         raise StoreError(path, error.strerror or str(error), WRITABLE) from error
     try:
-        return lock, _open(path)
+        return lock, _open_whole(path, on_damage)
     except sqlite3.DatabaseError as error:
-        if not _is_damage(error):
-            lock.release()
-            raise StoreError(path, str(error), WRITABLE) from error
-        aside = set_aside(path)
-        log.error(
-            "store file is damaged and was set aside; starting with an empty one",
-            extra={"file": str(aside), "error": str(error)},
-        )
-        return lock, _open(path)
+        lock.release()
+        raise StoreError(path, str(error), WRITABLE) from error
     except BaseException:
         lock.release()
         raise
+
+
+def _open_whole(path: Path, on_damage: OnDamage) -> Reader:
+    replace_damaged(path)  # what an earlier start had no time for
+    try:
+        return _open(path)
+    except sqlite3.DatabaseError as error:
+        if not _is_damage(error):
+            raise
+        if on_damage is OnDamage.REFUSE:
+            problem = f"is damaged: {' '.join(str(error).split())}"
+            raise StoreError(path, problem, f"`tidegate store recover {path.parent}` saves what can be read") from error
+        log.error("store file is damaged: reading what can be read", extra={"file": str(path), "error": str(error)})
+        recover(path)
+        return _open(path)
+
+
+def recover(path: Path) -> tuple[Path, Salvage]:
+    """Put what can be read of a damaged file in its place; gives where the damaged one is now. Take the lock before."""
+    draft = path.with_name(path.name + ".salvage")
+    for suffix in ("", "-wal", "-shm"):
+        draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+    outcome = salvage(path, draft)
+    draft.rename(path.with_name(path.name + SAVED))
+    aside = replace_damaged(path)
+    assert aside is not None
+    log.error("damaged store file was set aside", extra={"file": str(aside), "result": outcome.as_text()})
+    return aside, outcome
+
+
+def replace_damaged(path: Path) -> Path | None:
+    """The second half of `recover`, which may be done again after a crash in it."""
+    saved = path.with_name(path.name + SAVED)
+    if not saved.exists():
+        return None
+    aside = set_aside(path)
+    saved.rename(path)
+    return aside
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
@@ -96,11 +138,13 @@ def _create(path: Path) -> None:
     draft.rename(path)
 
 
-def _refuse_strangers(path: Path) -> None:
-    """Look before anything is written: a connection for writing would change the journal mode of any database."""
+def _look(path: Path) -> None:
+    """Before anything is written: a connection for writing changes the journal mode of any database, and would bring
+    the log into a file that is damaged."""
     db = connect(path, read_only=True)
     try:
         refuse_strangers(db, path)
+        _check(db)
     finally:
         db.close()
 
@@ -115,6 +159,7 @@ def _check(db: sqlite3.Connection) -> None:
         if getattr(error, "sqlite_errorname", "") != "SQLITE_INTERRUPT":
             raise
         log.info("store is too large to be checked at the start; `tidegate store check` does it")
+        _read_once(db)
         return
     finally:
         timer.cancel()
@@ -123,16 +168,25 @@ def _check(db: sqlite3.Connection) -> None:
         raise Damage(" ".join(str(found).split()))
 
 
+def _read_once(db: sqlite3.Connection) -> None:
+    """All that a start reads, so that damage there is found before the broker has half of it."""
+    for query in READ:
+        db.execute(query).fetchone()
+
+
 def _open(path: Path) -> Reader:
     if not path.exists():
+        log_file = path.with_name(path.name + "-wal")
+        if log_file.exists() and log_file.stat().st_size:
+            # It belongs to a file that is gone, and SQLite would take it for the log of the new one.
+            log.error("a log without its store was set aside", extra={"file": str(set_aside(path))})
         _create(path)
     if not path.stat().st_size:
         raise Damage("the file is empty")
-    _refuse_strangers(path)
+    _look(path)
     db = connect(path)
     try:
         prepare(db, path)
-        _check(db)
         # A log left by a crash is brought into the file here, once, rather than read again by every query.
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
@@ -151,11 +205,10 @@ def set_aside(path: Path) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     number = 1
-    while aside.exists():
+    while any(aside.with_name(aside.name + suffix).exists() for suffix in ("", "-wal")):
         aside = path.with_name(f"{path.name}.damaged-{stamp}.{number}")
         number += 1
-    path.rename(aside)
-    for suffix in ("-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm"):
         extra = path.with_name(path.name + suffix)
         if extra.exists():
             extra.rename(aside.with_name(aside.name + suffix))
@@ -165,7 +218,7 @@ def set_aside(path: Path) -> Path:
 def restore(core: Core, store: Store, reader: Reader) -> None:
     """Fill the core. Sessions that expired while the broker was down are ended, overdue wills are published."""
     started = time.monotonic()
-    now = time.time()
+    now = store.now
     by_id: dict[int, Session] = {}
     unsure: set[int] = set()  # connected until the end: nobody knows what was sent to them last
     for sid, client_id, user, expiry, version, gone_at, sent_seq in reader.sessions():

@@ -2,7 +2,7 @@
 
 A message is stored once, whoever waits for it. `queue.seq` counts per session and decides the order; the packet
 identifier follows from it (see `Session`), so sending a message writes nothing.
-Times are wall-clock seconds since the epoch, so that they survive a restart.
+Times are those of the store's own clock (`clock.py`), near seconds since the epoch, so that they survive a restart.
 """
 
 import os
@@ -14,6 +14,14 @@ from tidegate.broker.store.errors import StoreError
 
 VERSION = 3
 APPLICATION_ID = 0x54494445  # "TIDE"
+
+CLOCK = """
+CREATE TABLE clock (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    time REAL NOT NULL,         -- of the store
+    wall REAL NOT NULL          -- of the machine at that moment
+)
+"""
 
 TABLES = """
 CREATE TABLE session (
@@ -77,12 +85,12 @@ CREATE TABLE will (
     due REAL,                   -- NULL while its client is connected
     author TEXT                 -- as of retained messages
 ) WITHOUT ROWID;
-"""
+""" + CLOCK
 
 # Statements that turn a file of version N into one of version N + 1.
 MIGRATIONS = {
     1: "ALTER TABLE queue ADD COLUMN share TEXT",
-    2: "ALTER TABLE retained ADD COLUMN author TEXT; ALTER TABLE will ADD COLUMN author TEXT",
+    2: "ALTER TABLE retained ADD COLUMN author TEXT; ALTER TABLE will ADD COLUMN author TEXT; " + CLOCK,
 }
 # Columns that version N + 1 has and version N has not, with the value of older rows; for exports of older files.
 ADDED: dict[int, dict[str, dict[str, Any]]] = {

@@ -13,6 +13,13 @@ class Durability(StrEnum):
     RELAXED = "relaxed"  # at once; a crash may lose the last moments
 
 
+class OnDamage(StrEnum):
+    """What a start does that finds the store file damaged."""
+
+    RECOVER = "recover"  # go on with what can be read, and say what was lost
+    REFUSE = "refuse"  # do not start
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """Times in seconds, sizes in bytes."""
@@ -28,5 +35,15 @@ class StoreSettings:
         1_000,
         "messages of one session kept in memory as well; the rest of its queue is on disk only",
         minimum=10,
+    )
+    on_damage: OnDamage = setting(
+        OnDamage.RECOVER,
+        "a damaged file: set it aside and go on with what can be read (recover), or do not start (refuse)",
+    )
+    plausible_downtime: float = setting(
+        2_592_000.0,
+        "seconds a node may be down by its clock; across a longer time, or one backwards, nothing expires: the clock "
+        "was wrong",
+        minimum=0,
     )
     retry: float = setting(0.5, "seconds between attempts while the disk is full or failing", minimum=0.01)

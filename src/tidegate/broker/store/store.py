@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.broker.message import Message
 from tidegate.broker.shared import Tag
 from tidegate.broker.store.batch import Batch
+from tidegate.broker.store.clock import Seen, StoreClock
 from tidegate.broker.store.lock import Lock
 from tidegate.broker.store.reader import Reader
 from tidegate.broker.store.settings import Durability, StoreSettings
@@ -42,6 +43,7 @@ log = logging.getLogger("tidegate.store")
 FILE_NAME = "tidegate.db"
 LINGER = 0.002  # seconds; a round trip to a client on the same network, half the time of a sync
 MAX_LINGER = 0.020
+SEEN_INTERVAL = 60.0  # seconds
 LAZY = 0.050  # seconds that deletes wait for company
 ROW_OVERHEAD = 100  # bytes a change counts for beyond its content
 FREED_PER_TURN = 2_000  # messages of an ended session let go in one turn of the loop, about a millisecond
@@ -99,8 +101,8 @@ class Store:
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._lock: Lock | None = None
-        # Loop time and wall time differ by a constant, as far as a restart is concerned.
-        self._epoch = 0.0
+        self._clock: StoreClock | None = None
+        self._seen_alarm: asyncio.TimerHandle | None = None
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -108,7 +110,8 @@ class Store:
         """Begin writing. `reader` tells which numbers are taken; `lock` keeps other processes out until the end."""
         self._lock = lock
         self._loop = loop
-        self._epoch = time.time() - loop.time()
+        self._clock = StoreClock(loop.time(), time.time(), reader.last_seen(), self.settings.plausible_downtime)
+        self._note_seen()
         self._reader = reader
         self._next_message = reader.last_message + 1
         self._next_session = reader.last_session + 1
@@ -120,8 +123,12 @@ class Store:
     def close(self, timeout: float) -> None:
         """Write everything noted so far; what a failing disk does not take in time is lost and said so."""
         assert self._writer is not None and self._reader is not None
+        assert self._loop is not None
+        if self._seen_alarm is not None:
+            self._seen_alarm.cancel()
         with self._handing:
             self._is_closed = True
+            self.batch.clock = self._seen()
             if not self.batch.is_empty:
                 self._writer.put(self.batch)
         if not self._writer.close(timeout):
@@ -130,12 +137,30 @@ class Store:
         assert self._lock is not None
         self._lock.release()
 
-    def wall(self, expires: float | None) -> float | None:
-        """Loop time as wall time."""
-        return None if expires is None else expires + self._epoch
+    @property
+    def now(self) -> float:
+        """The store's own time."""
+        assert self._clock is not None and self._loop is not None
+        return self._clock.at(self._loop.time())
 
-    def loop_time(self, wall: float | None) -> float | None:
-        return None if wall is None else wall - self._epoch
+    def store_time(self, expires: float | None) -> float | None:
+        """Loop time as the store's."""
+        assert self._clock is not None
+        return None if expires is None else self._clock.at(expires)
+
+    def loop_time(self, store_time: float | None) -> float | None:
+        assert self._clock is not None
+        return None if store_time is None else self._clock.loop_time(store_time)
+
+    def _seen(self) -> Seen:
+        return self.now, time.time()
+
+    def _note_seen(self) -> None:
+        """Once a minute it is written that the node is there: from then on the next start counts."""
+        assert self._loop is not None
+        self.batch.clock = self._seen()
+        self._note(0)
+        self._seen_alarm = self._loop.call_later(SEEN_INTERVAL, self._note_seen)
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -144,7 +169,7 @@ class Store:
         return self._next_session - 1
 
     def save_session(self, session: Session, *, is_connected: bool) -> None:
-        gone_at = None if is_connected else time.time()
+        gone_at = None if is_connected else self.now
         durable = _durable(session)
         self.batch.sessions[durable.sid] = (
             durable.sid, session.client_id, session.user, session.expiry, session.version, gone_at,
@@ -232,7 +257,7 @@ class Store:
         mid = message.mid = self._next_message
         self._next_message += 1
         self.batch.messages[mid] = (
-            mid, message.topic, message.payload, message.qos, message.properties, self.wall(message.expires),
+            mid, message.topic, message.payload, message.qos, message.properties, self.store_time(message.expires),
             message.publisher,
         )  # fmt: skip
         self.batch.size_bytes += message.size_bytes
@@ -314,7 +339,7 @@ class Store:
             m = will.message
             row = (
                 client_id, m.topic, m.payload, m.qos, m.retain, m.properties, will.delay, will.expiry,
-                self.wall(due), _author(m),
+                self.store_time(due), _author(m),
             )  # fmt: skip
         self.batch.wills[client_id] = row
         self._note(0)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tidegate.broker.store.errors import StoreError
-from tidegate.broker.store.maintenance import TABLES, locked, opened, store_path
+from tidegate.broker.store.maintenance import EXPORTED, locked, opened, store_path
 from tidegate.broker.store.schema import ADDED, VERSION, connect, prepare
 from tidegate.broker.store.store import FILE_NAME
 from tidegate.private import make_folder
@@ -35,7 +35,7 @@ def export_store(folder: Path, out: TextIO) -> Counter[str]:
     counts: Counter[str] = Counter()
     with locked(path), opened(path, read_only=True) as db:
         _write_line(out, {"format": FORMAT, "schema": VERSION})
-        for table in TABLES:
+        for table in EXPORTED:
             cursor = db.execute(f"SELECT * FROM {table}")  # noqa: S608
             names = [column[0] for column in cursor.description]
             while rows := cursor.fetchmany(1_000):
@@ -117,7 +117,7 @@ def _remove(draft: Path) -> None:
 
 def _fill(db: sqlite3.Connection, source: Iterable[str], name: str) -> Counter[str]:
     statements = {}
-    for table in TABLES:
+    for table in EXPORTED:
         columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
         marks = ",".join("?" * len(columns))
         statements[table] = (f"INSERT INTO {table} ({','.join(columns)}) VALUES ({marks})", columns)  # noqa: S608

@@ -131,6 +131,8 @@ def _write(db: sqlite3.Connection, batch: Batch) -> None:
         10,
         (row for row in batch.wills.values() if row is not None),
     )
+    if batch.clock is not None:
+        db.execute("INSERT OR REPLACE INTO clock (id, time, wall) VALUES (1, ?, ?)", batch.clock)
     for sid, seq in batch.sent.items():
         db.execute("UPDATE session SET sent_seq = ? WHERE id = ?", (seq, sid))
 
