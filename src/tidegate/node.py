@@ -20,6 +20,7 @@ from tidegate.cluster.settings import Role
 from tidegate.cluster.wire import LinkAuthenticator
 from tidegate.errors import TidegateError
 from tidegate.lake.errors import require_pyarrow
+from tidegate.net.descriptors import raise_limit
 from tidegate.net.errors import AddressInUse, ListenError
 from tidegate.net.operators import place_for
 from tidegate.net.proxy import ProxyOptions
@@ -300,6 +301,7 @@ async def serve(
 
     `beside` is entered when the node accepts connections, and left before it stops.
     """
+    raise_limit()
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

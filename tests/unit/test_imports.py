@@ -43,7 +43,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "client": frozenset({"mqtt", "flow", "net", "stats"}),
     "rpc": frozenset({"client", "mqtt", "flow"}),
     "cluster": frozenset({"broker", "client", "mqtt", "flow", "net", "stats"}),
-    "space": frozenset({"rpc", "client", "mqtt", "flow"}),
+    "space": frozenset({"rpc", "client", "mqtt", "flow", "net"}),
     # lake takes what the broker records, and knows nothing else of it.
     "lake": frozenset({"schema", "stats", "broker.recording", "broker.settings"}),
     "policy": frozenset({"schema", "flow", "lake.arrow", "broker.settings"}),
@@ -52,7 +52,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "spark": frozenset({"client", "mqtt", "net", "flow.load_report"}),
     # Rooms that may be missing are found by name when a page needs them: see console/rooms.py.
     "console": frozenset(
-        {"client", "mqtt", "net.addresses", "net.origins", "net.tls", "accounts", "lake", "schema", "stats"}
+        {"client", "mqtt", "net.addresses", "net.doorway", "net.handshakes", "net.origins", "net.tls"}
+        | {"accounts", "lake", "schema", "stats"}
     ),
     "demo": frozenset({"client", "mqtt"}),
     "load": frozenset({"mqtt", "stats"}),

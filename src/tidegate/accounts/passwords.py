@@ -1,10 +1,11 @@
 """Checks passwords against their hashes without holding up the event loop, and remembers who got it right.
 
 Theory of operation. A check takes tens of milliseconds of one core, so it runs in a small pool of threads
-(Argon2 releases the interpreter lock); at most `max_pending` wait for it, more are told to come back. After an
-outage thousands of clients return at once: a successful check is remembered as a keyed hash of the password, with a
-key that only this process knows, until the stored hash changes. Clients of one address that log in
-with the same password at the same time share one check.
+(Argon2 releases the interpreter lock); at most `max_pending` wait for it, more are told to come back. Addresses take
+turns, and who is told to come back is of the address for which most checks wait. After an outage thousands of clients
+return at once: a successful check is remembered as a keyed hash of the password, with a key that only this process
+knows, until the stored hash changes. Clients of one address that log in with the same password at the same time share
+one check.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
@@ -35,6 +36,52 @@ class TooManyLoginsError(Exception):
     """More checks wait than may."""
 
 
+class Turns:
+    """So many checks at once; of those that wait, one of each address after the other."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    async def wait(self, address: str) -> None:
+        """Until its turn has come; call `next` when it is over. Raises TooManyLoginsError if others need the place."""
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(address, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.next()  # it had its turn already
+            raise
+
+    def next(self) -> None:
+        while self._queues:
+            address, queue = self._queues.popitem(last=False)
+            turn = queue.popleft()
+            if queue:
+                self._queues[address] = queue  # behind the others
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+    def make_room(self, address: str) -> bool:
+        """Send away the last one of the address with most; False if that is the one that asks."""
+        if not self._queues:
+            return False
+        crowd = max(self._queues, key=lambda each: len(self._queues[each]))
+        queue = self._queues[crowd]
+        if len(queue) <= len(self._queues.get(address, ())) + 1:
+            return False
+        turn = queue.pop()
+        if not turn.done():
+            turn.set_exception(TooManyLoginsError())
+        return True
+
+
 class PasswordChecker:
     """Used on one event loop. `close` ends its threads."""
 
@@ -46,7 +93,7 @@ class PasswordChecker:
         self._known: OrderedDict[_Key, None] = OrderedDict()
         self._running: dict[tuple[_Key, str], asyncio.Task[bool]] = {}
         self._pool: ThreadPoolExecutor | None = None
-        self._slots = asyncio.Semaphore(workers)
+        self._turns = Turns(workers)
         self.checks = self.cache_hits = 0
 
     def is_known(self, stored: str, password: bytes) -> bool:
@@ -68,9 +115,9 @@ class PasswordChecker:
         shared = (key, address)
         task = self._running.get(shared)
         if task is None:
-            if len(self._running) >= self.max_pending:
+            if len(self._running) >= self.max_pending and not self._turns.make_room(address):
                 raise TooManyLoginsError
-            task = asyncio.create_task(self._check(key, password, may_go_on))
+            task = asyncio.create_task(self._check(key, password, address, may_go_on))
             self._running[shared] = task
             task.add_done_callback(lambda done: self._on_done(shared, done))
         # Shielded: a client that leaves must not take the answer away from those that share it.
@@ -81,8 +128,9 @@ class PasswordChecker:
         if not task.cancelled():
             task.exception()  # everyone who wanted to know may have left; asyncio would complain about that
 
-    async def _check(self, key: _Key, password: bytes, may_go_on: Callable[[], bool]) -> bool:
-        async with self._slots:
+    async def _check(self, key: _Key, password: bytes, address: str, may_go_on: Callable[[], bool]) -> bool:
+        await self._turns.wait(address)
+        try:
             if not may_go_on():
                 raise NotHeardError
             if self._pool is None:
@@ -90,6 +138,8 @@ class PasswordChecker:
             self.checks += 1
             loop = asyncio.get_running_loop()
             is_right = await loop.run_in_executor(self._pool, verify_password, key[0], password)
+        finally:
+            self._turns.next()
         if is_right and self.capacity:
             self._known[key] = None
             while len(self._known) > self.capacity:

@@ -254,6 +254,7 @@ async def _open(core: Core, listener: Listener) -> Listening:
         ssl=listener.tls,
         websocket=listener.websocket,
         proxy=listener.proxy,
+        door=core.door,
     )
 
 

@@ -56,6 +56,8 @@ from tidegate.flow.admission import Admitter
 from tidegate.flow.backoff import Load, Prior
 from tidegate.flow.shared import SharedPolicy
 from tidegate.mqtt.codes import ReasonCode
+from tidegate.net.descriptors import most_sockets
+from tidegate.net.doorway import Doorway
 
 if TYPE_CHECKING:
     from tidegate.broker.recording import Tap
@@ -114,9 +116,9 @@ class Core:
         self.estates: dict[Session, Alarm] = {}  # ended, and their groups take what they had
         self.connections: set[Connection] = set()
         self.lost: dict[Session, tuple[Connection, str]] = {}  # gone, and not yet cleaned up
-        self.handshakes: dict[
-            Handshake, float
-        ] = {}  # in order of arrival, so the sweep stops at the first young one
+        self.door = Doorway(limits.max_half_open, now=self.now)
+        self.door.has_descriptors = self._has_descriptors
+        self._most_sockets = most_sockets()
         self.partial: dict[Connection, float] = {}  # connections with an incomplete packet, since when
         self.blocked: dict[Connection, float] = {}  # connections whose socket is full, since when
         self.closing: dict[Connection, float] = {}
@@ -512,13 +514,17 @@ class Core:
         """Whether one more client may connect now. Memory pressure keeps nobody out who has a session to empty."""
         if self.is_stopping:
             return ReasonCode.SERVER_SHUTTING_DOWN
-        if len(self.connections) >= self.limits.max_connections:
+        if len(self.connections) >= min(self.limits.max_connections, self._most_sockets):
             return ReasonCode.QUOTA_EXCEEDED
         if client_id not in self.sessions and len(self.sessions) >= self.limits.max_sessions:
             return ReasonCode.QUOTA_EXCEEDED
         if self.pressure >= Pressure.NO_NEW_CLIENTS and client_id not in self.sessions:
             return ReasonCode.SERVER_BUSY
         return ReasonCode.SUCCESS
+
+    def _has_descriptors(self) -> bool:
+        """Whether there is a socket for one more newcomer, beside those that files and the operator need."""
+        return len(self.connections) + len(self.closing) + len(self.door) < self._most_sockets
 
     def log_refusal(self, peer: str, code: ReasonCode, text: str) -> None:
         """One line a second at most: strangers decide how many there are."""
@@ -652,8 +658,8 @@ class Core:
         self._backlogs.sweep(now)
         for conn in self.keep_alive.expired(now):
             conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
-        for handshake in _older(self.handshakes, now - limits.connect_timeout):
-            handshake.abort()
+        for newcomer in self.door.expired(limits.connect_timeout):
+            newcomer.abort()
         for conn in _older(self.partial, now - limits.packet_timeout):
             if not conn.is_reading:  # we do not read, so its delay is ours
                 del self.partial[conn]
@@ -715,6 +721,7 @@ class Core:
             self.index.forget_routes()
         self._bound_retained(limits)
         self._pace_admission()
+        self.door.most = limits.max_half_open
         self.admitter.max_wait = limits.connection_wait
         self.admitter.address_rate = limits.address_connection_rate
         self.admitter.address_connections = limits.max_address_connections
@@ -740,7 +747,8 @@ class Core:
                 "retained_bytes": self.retained.size_bytes,
                 "queued_bytes": self.queued_bytes,
                 "full_sessions": len(self.full),
-                "handshakes": len(self.handshakes),
+                "handshakes": len(self.door) - len(self.waiting),
+                "handshakes_displaced": self.door.displaced,
                 "waiting_connects": len(self.waiting),
                 "memory_bytes": self.memory_bytes,
                 "memory_pressure": int(self.pressure),
@@ -765,8 +773,8 @@ class Core:
         self.late.hand_on_all()
         for session in list(self.lost):
             self._finish(session)
-        for handshake in (*self.handshakes, *self.waiting):
-            handshake.abort()
+        for newcomer in self.door:
+            newcomer.abort()
         for conn in list(self.connections):
             conn.close(CloseReason.SHUTDOWN, ReasonCode.SERVER_SHUTTING_DOWN)
 

@@ -52,6 +52,7 @@ OPERATOR = "$operator/"  # before the names of operators, so that no client has 
 CROWDED = "this account has too many sessions"
 FOREIGN = "this client identifier belongs to another user"
 REFUSAL_JITTER = 2.0  # seconds
+MANNERS = 0.5  # share of the waiting room from which on those who are refused get no place in it
 STRANGERS_PROPERTIES = 100  # user properties in CONNECT, and in its will: nobody knows yet who sends them
 NAMES = ("MQTT", "MQIsdp")  # of the protocol, in CONNECT
 
@@ -98,15 +99,13 @@ class Handshake(asyncio.Protocol):
                 self.address = peer[0]
         else:
             self.peer = "local"
-        # Sockets that have not said CONNECT are bounded too; these get no answer, they have asked nothing.
-        is_full = len(core.handshakes) + len(core.waiting) > core.limits.max_connections
-        if core.is_stopping or (is_full and not self.listener.is_operator):
+        if core.is_stopping:
             self.transport.abort()
             return
-        core.handshakes[self] = core.now()
+        core.door.enter(self, transport, is_kept=self.listener.is_operator)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.core.handshakes.pop(self, None)
+        self.core.door.leave(self)
         self.core.waiting.pop(self, None)
         self.transport = None
         if self._task is not None:
@@ -116,8 +115,8 @@ class Handshake(asyncio.Protocol):
         return False
 
     def abort(self) -> None:
-        """The deadline passed, or the broker stops."""
-        self.core.handshakes.pop(self, None)
+        """The deadline passed, the broker stops, or others need the place."""
+        self.core.door.leave(self)
         self.core.waiting.pop(self, None)
         if self.transport is not None:
             self.transport.abort()
@@ -132,8 +131,9 @@ class Handshake(asyncio.Protocol):
         if self._authenticating:
             if len(self._buffer) > self.core.limits.max_connect_size:
                 self.transport.pause_reading()
-            return
-        self._next_packet()
+        else:
+            self._next_packet()
+        self.core.door.hold(self, len(self._buffer))
 
     def _next_packet(self) -> None:
         """Take one packet from the buffer: CONNECT, or AUTH while an exchange runs."""
@@ -200,25 +200,32 @@ class Handshake(asyncio.Protocol):
             self._accept(Verdict(user=None))  # the system let in only who may do everything
             return
         turn = core.admitter.ask(core.now(), self.address)
-        if isinstance(turn, Admission):
+        if turn == 0.0:
+            self._authenticate()
+            return
+        occupied = len(core.waiting) / core.limits.max_connections
+        if not isinstance(turn, Admission):
+            if occupied < 1.0:
+                self._wait_for(turn, self._authenticate)
+            else:
+                self._refuse_for(Admission.RATE)
+        elif occupied < MANNERS:
             # At a random time: refused at once, clients that came in step would come back in step.
             self._wait_for(core.random.random() * REFUSAL_JITTER, partial(self._refuse_for, turn))
-        elif turn > 0:
-            self._wait_for(turn, self._authenticate)
         else:
-            self._authenticate()
+            self._refuse_for(turn)
 
     def _wait_for(self, delay: float, then: Callable[[], None]) -> None:
         """Go on after `delay` seconds; meanwhile what the client sends stays in the buffer."""
         self._authenticating = True
-        self.core.handshakes.pop(self, None)
+        self.core.door.stop_clock(self, is_stopped=True)
         self.core.waiting[self] = None
         self.core.alarms.at(self.core.now() + delay, partial(self._continue, then))
 
     def _continue(self, then: Callable[[], None]) -> None:
         if self.core.waiting.pop(self, self) is self or self.transport is None or self.transport.is_closing():
             return
-        self.core.handshakes[self] = self.core.now()
+        self.core.door.stop_clock(self, is_stopped=False)
         self._authenticating = False
         then()
 
@@ -397,7 +404,7 @@ class Handshake(asyncio.Protocol):
 
     def _finish(self, packet: bytes) -> None:
         """Send the last packet and close."""
-        self.core.handshakes.pop(self, None)
+        self.core.door.leave(self)
         if self.transport is not None:
             self.transport.write(packet)
             self.transport.close()
@@ -434,7 +441,7 @@ class Handshake(asyncio.Protocol):
                 self._authenticating = True
                 self._task = core.spawn(self._accept_after(first, verdict))
                 return
-        core.handshakes.pop(self, None)
+        core.door.leave(self)
         session, present = core.open_session(client_id, connect.clean_start)
         if session.user != verdict.user or session.account is None:
             session.belong_to(verdict.user)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 import tidegate
 from tidegate.broker.cluster_metrics import cluster_metrics
+from tidegate.broker.metrics_page import MetricsPage
 from tidegate.errors import TidegateError
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+from tidegate.net.errors import ListenError
 
 COUNTERS = {
     "bytes_received": "Bytes read from clients",
@@ -132,20 +131,6 @@ class BrokerCollector(Collector):
         yield closes
 
 
-def _only_metrics(metrics: WSGIApplication) -> WSGIApplication:
-    """The library answers every path with the metrics: a misspelt one would seem right until somebody relies on it."""
-
-    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "")
-        if path == "/metrics":
-            return metrics(environ, start_response)
-        status = "200 OK" if path in ("", "/") else "404 Not Found"
-        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"Tidegate: the metrics are at /metrics\n"]
-
-    return answer
-
-
 def _publishers(values: dict[str, Any]) -> Iterator[Metric]:
     """How many there are of each kind, and the few that matter most by name: labels must not grow with clients."""
     counts = GaugeMetricFamily(
@@ -177,16 +162,7 @@ def serve_metrics(
     registry.register(BrokerCollector(name, statistics))
     ProcessCollector(registry=registry)
     try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise MetricsError(f"{host}:{port}", error.strerror or str(error)) from error
-    application = server.get_app()
-    assert application is not None  # it was made with one
-    server.set_app(_only_metrics(application))
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return server.server_port, stop
+        page = MetricsPage(host, port, registry)
+    except ListenError as error:
+        raise MetricsError(f"{host}:{port}", error.problem) from error
+    return page.port, page.stop

@@ -54,6 +54,11 @@ class Limits:
         "longest a client waits for its turn; beyond it is refused with 0x9F after a random delay",
         minimum=0,
     )
+    max_half_open: int = setting(
+        4_096,
+        "connections that have not completed CONNECT; beyond, the oldest of the address with most of them gives way",
+        minimum=1,
+    )
     address_connection_rate: float = setting(
         500.0, "new connections per second from one address; 0: no limit; loopback has none", minimum=0
     )

@@ -7,18 +7,58 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tidegate.console.app import ConsoleApp
 from tidegate.console.errors import ConsoleError
 from tidegate.console.settings import ConsoleSettings
 from tidegate.console.watch import MakeClient, NodeWatch
 from tidegate.net.addresses import join_host_port
+from tidegate.net.doorway import Doorway
+from tidegate.net.handshakes import HandshakeLog, TLSGate
 
 FALLBACK_PORTS: Final = 50
 PARENT_POLL: Final = 0.5
+MOST_IDLE: Final = 256  # connections that ask for nothing at the moment
+PATIENCE: Final = 15.0  # seconds until a connection must have asked
+
+
+class _Connection(H11Protocol):
+    """It has a place in the door as long as there is no whole request to be answered."""
+
+    def __init__(self, door: Doorway, **options: Any) -> None:
+        super().__init__(**options)
+        self._door = door
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._door.enter(self, transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.leave(self)
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._settle()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._settle()
+
+    def _settle(self) -> None:
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete and not cycle.more_body:
+            self._door.leave(self)
+        elif self not in self._door and not self.transport.is_closing():
+            self._door.enter(self, self.transport)
 
 
 class _Server(uvicorn.Server):
@@ -27,6 +67,30 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: ConsoleApp) -> None:
         super().__init__(config)
         self._console = app
+        self._door = Doorway(MOST_IDLE)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As the library does it, but nobody is kept out by connections that ask for nothing."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            raise ConsoleError("the console could not be started", "the log says why")
+        make: Callable[[], asyncio.Protocol] = partial(
+            _Connection,
+            self._door,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        if self.config.ssl is not None:
+            make = TLSGate(make, self.config.ssl, PATIENCE, HandshakeLog(), self._door)
+        loop = asyncio.get_running_loop()
+        self.servers = [await loop.create_server(make, sock=sock) for sock in sockets or ()]
+        self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        for late in self._door.expired(PATIENCE):
+            late.abort()
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: object) -> None:
         self.stop()
@@ -61,7 +125,6 @@ async def serve(
         ssl_certfile=settings.certfile,
         ssl_keyfile=settings.keyfile,
         h11_max_incomplete_event_size=32_768,
-        limit_concurrency=500,
     )
     server = _Server(config, app)
     watching = asyncio.create_task(_watch_parent(parent, server)) if parent else None

@@ -53,7 +53,9 @@ def _nothing(_frame: bytes, _payload: list[bytes]) -> bool:
 class FrameReader:
     """Cuts a stream of bytes into frames. Holds at most one unfinished frame of `max_frame_bytes`."""
 
-    __slots__ = ("_max_frame_bytes", "_needed", "_other", "_tail", "_whole_binary", "is_in_message")
+    __slots__ = (
+        "_needed", "_other", "_tail", "_whole_binary", "is_in_message", "is_one_by_one", "max_frame_bytes",
+    )  # fmt: skip
 
     def __init__(
         self, *, masked: bool, max_frame_bytes: int, other: Callable[[bytes, list[bytes]], bool]
@@ -62,11 +64,17 @@ class FrameReader:
         list of payload so far; it returns whether to go on.
         """
         self._whole_binary = (_BINARY_FIN, masked)
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._other = other
         self._tail = bytearray()
         self._needed = 0
         self.is_in_message = False
+        self.is_one_by_one = False  # the rest of a chunk waits for the next `feed`
+
+    @property
+    def held_bytes(self) -> int:
+        """Of a frame that is not complete."""
+        return len(self._tail)
 
     def close(self) -> None:
         """Nothing more will come: let go of the link."""
@@ -98,6 +106,10 @@ class FrameReader:
             elif not self._other(data[position:end], payload):
                 break
             position = end
+            if self.is_one_by_one and payload:
+                self._needed = 0
+                self._tail += data[position:]
+                break
         return payload
 
     def _find_end(self, data: bytes, position: int, size: int) -> tuple[int, int]:
@@ -115,7 +127,7 @@ class FrameReader:
             if start > size:
                 return start, 0
             length = int.from_bytes(data[start - length_bytes : start], "big")
-        if length > self._max_frame_bytes:
+        if length > self.max_frame_bytes:
             return size, 0
         if data[position + 1] >= 0x80:
             start += 4

@@ -92,6 +92,7 @@ class WebSocketTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._link.inner = cast(asyncio.Protocol, protocol)
+        self._link.handed_on()
 
 
 class WebSocketLink(asyncio.Protocol):
@@ -157,6 +158,9 @@ class WebSocketLink(asyncio.Protocol):
     def abort(self) -> None:
         self._is_closing = True
         self.outer.abort()
+
+    def handed_on(self) -> None:
+        """The inner protocol gave its place to another."""
 
     # What the outer transport calls.
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tidegate.net.addresses import join_host_port
+from tidegate.net.doorway import Doorway
 
 log = logging.getLogger("tidegate.net.tls")
 
@@ -71,7 +72,7 @@ class HandshakeLog:
 class TLSGate:
     """One listener's handshakes: the protocol factory for the event loop; `factory` makes the protocols behind."""
 
-    __slots__ = ("context", "factory", "handshake_timeout", "handshakes", "waiting")
+    __slots__ = ("context", "door", "factory", "handshake_timeout", "handshakes", "waiting")
 
     def __init__(
         self,
@@ -79,7 +80,9 @@ class TLSGate:
         context: ssl_module.SSLContext,
         handshake_timeout: float | None,
         handshakes: HandshakeLog,
+        door: Doorway,
     ) -> None:
+        self.door = door
         self.factory = factory
         self.context = context
         self.handshake_timeout = handshake_timeout
@@ -112,6 +115,7 @@ class _Handshake(asyncio.Protocol):
             self._gate.handshakes.add(peer, error)
             return
         self._gate.waiting.add(self)
+        self._gate.door.enter(self, transport)
         self._task = asyncio.get_running_loop().create_task(self._shake_hands(taken, peer))
 
     def abort(self) -> None:
@@ -129,6 +133,7 @@ class _Handshake(asyncio.Protocol):
             gate.handshakes.add(peer, error)
         finally:
             gate.waiting.discard(self)
+            gate.door.leave(self)
 
 
 async def wait_hello(taken: socket.socket, timeout: float | None) -> bool:

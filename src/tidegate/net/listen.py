@@ -2,9 +2,8 @@
 
 `listen` opens one listener and hands every connection to a protocol made by the factory. For TCP, TLS and
 Unix sockets that protocol sits directly on the event loop's transport; for WebSocket an adaptor stands in
-between. Both event loops set TCP_NODELAY on what they accept. Limits on connections are the caller's,
-with one exception: connections that have not finished the WebSocket upgrade, or have not brought the header of the
-proxy in front of the listener, are unknown to the caller, so they are bounded, counted and closed here.
+between. Both event loops set TCP_NODELAY on what they accept. Limits on connections are the caller's, who gives a
+`Doorway` for those that are not even clients yet: of listeners with the same one they are bounded together.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tidegate.net.addresses import DEFAULT_WEBSOCKET_PATH, Endpoint, join_host_port, scheme_of
+from tidegate.net.doorway import Doorway
 from tidegate.net.errors import AddressInUse, ListenError
 from tidegate.net.handshakes import HandshakeLog, TLSGate
 from tidegate.net.proxy import ProxyGate, ProxyOptions
@@ -49,7 +49,6 @@ class ListenStatistics:
     upgrading: int = 0
     upgraded: int = 0
     upgrades_failed: int = 0
-    upgrades_turned_away: int = 0
     proxy_waiting: int = 0
     proxied: int = 0
     proxy_refused: int = 0
@@ -117,18 +116,20 @@ async def listen(
     reuse_port: bool = False,
     unix_mode: int = DEFAULT_UNIX_MODE,
     tls_handshake_timeout: float = DEFAULT_TLS_HANDSHAKE_TIMEOUT,
+    door: Doorway | None = None,
 ) -> Listening:
     """Open one listener, on `host` and `port` or on `unix_path`.
 
     `host` None binds every interface; port 0 lets the system choose (see `Listening.endpoints`). With `ssl`
     connections are TLS, with `websocket` they are upgraded first; the two combine. With `proxy` every connection
     must begin with a PROXY header, before TLS, and `get_extra_info("peername")` is the client's address in it.
+    A connection has its place in `door` until the caller's protocol, which takes it over, leaves it.
     Raises `AddressInUse` or `ListenError`.
     """
     loop = asyncio.get_running_loop()
     tls = ssl is not None
     handshake_timeout = tls_handshake_timeout if tls else None
-    accepting = _Accepting(protocol_factory, websocket)
+    accepting = _Accepting(protocol_factory, websocket, Doorway() if door is None else door)
     if proxy is not None:
         accepting.put_gate(proxy, ssl, handshake_timeout)  # TLS begins behind the header
     elif ssl is not None:
@@ -172,9 +173,10 @@ async def listen(
 class _Accepting:
     """The factory given to the event loop: counts, and puts what is wanted in front of the caller's protocol."""
 
-    __slots__ = ("_factory", "accepted", "gate", "handshakes", "tls", "upgrades")
+    __slots__ = ("_door", "_factory", "accepted", "gate", "handshakes", "tls", "upgrades")
 
-    def __init__(self, factory: ProtocolFactory, options: WebSocketOptions | None) -> None:
+    def __init__(self, factory: ProtocolFactory, options: WebSocketOptions | None, door: Doorway) -> None:
+        self._door = door
         self.accepted = 0
         self.upgrades = Upgrades()
         self.handshakes = HandshakeLog()
@@ -182,7 +184,7 @@ class _Accepting:
         self.tls: TLSGate | None = None
         self._factory: ProtocolFactory = factory
         if options is not None:
-            self._factory = partial(WebSocketServer, factory, options, self.upgrades)
+            self._factory = partial(WebSocketServer, factory, options, self.upgrades, door)
 
     def put_gate(
         self, options: ProxyOptions, ssl: ssl_module.SSLContext | None, handshake_timeout: float | None
@@ -193,11 +195,12 @@ class _Accepting:
             ssl=ssl,
             tls_handshake_timeout=handshake_timeout,
             handshakes=self.handshakes,
+            door=self._door,
         )
         self._factory = self.gate
 
     def put_tls(self, ssl: ssl_module.SSLContext, handshake_timeout: float | None) -> None:
-        self.tls = TLSGate(self._factory, ssl, handshake_timeout, self.handshakes)
+        self.tls = TLSGate(self._factory, ssl, handshake_timeout, self.handshakes, self._door)
         self._factory = self.tls
 
     def __call__(self) -> asyncio.Protocol:
@@ -216,7 +219,6 @@ class _Accepting:
             upgrading=len(self.upgrades.pending),
             upgraded=self.upgrades.done,
             upgrades_failed=self.upgrades.failed,
-            upgrades_turned_away=self.upgrades.turned_away,
         )
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from tidegate.net.doorway import Doorway
 from tidegate.net.handshakes import HandshakeLog, take_socket, wait_hello
 from tidegate.net.proxy_header import HeaderReader, ProxyHeader, ProxyHeaderError
 
@@ -37,12 +38,11 @@ class ProxyOptions:
 
     `trusted` are addresses and networks of the proxies; empty trusts whoever can connect, but then the name of a
     client certificate is not believed. On a Unix socket the file's mode decides who may connect, and such a peer is
-    trusted. `max_waiting` bounds connections that have not brought their header (or finished TLS) yet.
+    trusted.
     """
 
     trusted: tuple[str, ...] = ()
     header_timeout: float = 10.0
-    max_waiting: int = 4096
 
 
 class ProxyGate:
@@ -60,8 +60,10 @@ class ProxyGate:
         ssl: ssl_module.SSLContext | None = None,
         tls_handshake_timeout: float | None = None,
         handshakes: HandshakeLog | None = None,
+        door: Doorway | None = None,
     ) -> None:
         self.options = options
+        self.door = Doorway() if door is None else door
         self.handshakes = handshakes or HandshakeLog()
         self.ssl = ssl
         self.tls_handshake_timeout = tls_handshake_timeout
@@ -77,12 +79,9 @@ class ProxyGate:
     def admits(self, transport: asyncio.BaseTransport) -> bool:
         """Whether to wait for a header of this peer; a refusal is counted here."""
         peer = transport.get_extra_info("peername")
-        if not self._trusts(peer):
-            self.refuse(peer, "the peer is not a trusted proxy")
-        elif len(self.waiting) >= self.options.max_waiting:
-            self.refuse(peer, "too many connections wait for their header")
-        else:
+        if self._trusts(peer):
             return True
+        self.refuse(peer, "the peer is not a trusted proxy")
         return False
 
     def _trusts(self, peer: object) -> bool:
@@ -201,6 +200,7 @@ class _Introduction(asyncio.Protocol):
             self._transport.abort()
             return
         self._gate.waiting.add(self)
+        self._gate.door.enter(self, transport)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(self._gate.options.header_timeout, self._refuse, "no header in time")
 
@@ -214,8 +214,9 @@ class _Introduction(asyncio.Protocol):
             return
         if header is None:
             return
-        self._leave()
+        self._leave_waiting()
         inner = self._gate.introduce(self._transport, header)
+        self._gate.door.leave(self)
         if self._reader.rest and not self._transport.is_closing():
             inner.data_received(self._reader.rest)
 
@@ -235,6 +236,10 @@ class _Introduction(asyncio.Protocol):
         self.abort()
 
     def _leave(self) -> None:
+        self._leave_waiting()
+        self._gate.door.leave(self)
+
+    def _leave_waiting(self) -> None:
         self._gate.waiting.discard(self)
         self._deadline.cancel()
 
@@ -264,6 +269,7 @@ class _TLSIntroduction(asyncio.Protocol):
         finally:
             cast(asyncio.Transport, transport).abort()
         gate.waiting.add(self)
+        gate.door.enter(self, transport)
         self._task = asyncio.get_running_loop().create_task(self._introduce(taken))
 
     def abort(self) -> None:
@@ -292,6 +298,7 @@ class _TLSIntroduction(asyncio.Protocol):
             gate.handshakes.add(peer, error)
         finally:
             gate.waiting.discard(self)
+            gate.door.leave(self)
 
     async def _read_header(self, taken: socket.socket) -> ProxyHeader:
         loop = asyncio.get_running_loop()

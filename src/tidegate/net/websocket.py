@@ -18,6 +18,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from tidegate.net.doorway import Doorway, Newcomer
 from tidegate.net.framing import WebSocketLink, library_log
 from tidegate.net.origins import may_come
 
@@ -39,8 +40,8 @@ class WebSocketOptions:
     """How a listener upgrades connections. Times in seconds.
 
     `paths` None accepts every path. `origins` are the pages that browsers may come from; empty: pages of the same
-    origin, `*`: any. `max_frame_bytes` bounds what is held for one frame; a message may be longer if it comes in
-    fragments.
+    origin, `*`: any. `max_frame_bytes` bounds what is held for one frame, `max_first_bytes` until the inner protocol
+    has handed the connection on; a message may be longer if it comes in fragments.
     """
 
     paths: tuple[str, ...] | None = ("/", "/mqtt")
@@ -48,7 +49,7 @@ class WebSocketOptions:
     max_frame_bytes: int = 1_048_576 + 65_536
     handshake_timeout: float = 10.0
     close_timeout: float = 5.0
-    max_upgrading: int = 4096
+    max_first_bytes: int = 131_072 + 1_024
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +59,6 @@ class Upgrades:
     pending: set[WebSocketServer] = field(default_factory=set)
     done: int = 0
     failed: int = 0
-    turned_away: int = 0
 
     def abort_pending(self) -> None:
         for link in tuple(self.pending):
@@ -75,17 +75,17 @@ class WebSocketServer(WebSocketLink):
         inner_factory: Callable[[], asyncio.Protocol],
         options: WebSocketOptions,
         upgrades: Upgrades | None = None,
+        door: Doorway | None = None,
     ) -> None:
+        first = min(options.max_frame_bytes, options.max_first_bytes)
         super().__init__(
-            ServerProtocol(
-                subprotocols=SUBPROTOCOLS,
-                max_size=(None, options.max_frame_bytes),
-                logger=library_log,
-            ),
+            ServerProtocol(subprotocols=SUBPROTOCOLS, max_size=(None, first), logger=library_log),
             close_timeout=options.close_timeout,
-            max_frame_bytes=options.max_frame_bytes,
+            max_frame_bytes=first,
             is_client=False,
         )
+        self._door = Doorway() if door is None else door
+        self._is_new = self._reader.is_one_by_one = True
         self._inner_factory = inner_factory
         self._options = options
         self._upgrades = Upgrades() if upgrades is None else upgrades
@@ -94,15 +94,14 @@ class WebSocketServer(WebSocketLink):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.outer = cast(asyncio.Transport, transport)
-        if len(self._upgrades.pending) >= self._options.max_upgrading:
-            self._upgrades.turned_away += 1
-            self.abort()
-            return
+        self._door.enter(self, transport)
         self._upgrades.pending.add(self)
         self._set_deadline(self._options.handshake_timeout)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_upgraded:
+        if self._is_new and self._is_upgraded:
+            self._newcomer_received(data)
+        elif self._is_upgraded:
             super().data_received(data)
         elif not self._is_closing:
             self._request_received(data)
@@ -111,7 +110,24 @@ class WebSocketServer(WebSocketLink):
         if self in self._upgrades.pending:
             self._upgrades.pending.discard(self)
             self._upgrades.failed += 1
+        self._door.leave(self)
         super().connection_lost(exc)
+
+    def _newcomer_received(self, data: bytes) -> None:
+        """Frame by frame: by the first it may become a client, who may send larger ones."""
+        super().data_received(data)
+        before = 0
+        while not self._is_deaf and self._reader.held_bytes not in (0, before):
+            before = self._reader.held_bytes
+            super().data_received(b"")
+        if self._is_new:
+            self._door.hold(cast(Newcomer, self.inner), self._reader.held_bytes, is_framed=True)
+
+    def handed_on(self) -> None:
+        """What was a newcomer is a client."""
+        if self._is_new:
+            self._is_new = self._reader.is_one_by_one = False
+            self._reader.max_frame_bytes = self.frames.max_fragment_size = self._options.max_frame_bytes
 
     def _request_received(self, data: bytes) -> None:
         """Gather the request, apart from frames an eager client may have sent right behind it."""
@@ -137,7 +153,7 @@ class WebSocketServer(WebSocketLink):
             # The library did not understand it and has already queued its answer, if any.
             self._finish_refusal()
         if rest and self._is_upgraded and not self._is_closing:
-            super().data_received(rest)
+            self.data_received(rest)
 
     def _answer(self, request: Request) -> None:
         path = request.path.partition("?")[0]
@@ -166,6 +182,7 @@ class WebSocketServer(WebSocketLink):
                 "subprotocol": self.frames.subprotocol,
             },
         )
+        self._door.leave(self)
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         self.frames.send_response(self.frames.reject(status, text))

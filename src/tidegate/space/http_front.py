@@ -12,18 +12,23 @@ The token of `Authorization: Bearer …` says who asks.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from typing import Final, TypeAlias, TypeVar, cast
+from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from multidict import MultiDict
 
 from tidegate.flow.timeout import NAME
+from tidegate.net.doorway import Doorway
+from tidegate.net.errors import ListenError
+from tidegate.net.listen import Listening, listen
 from tidegate.space.errors import Fault, SpaceError, malformed
 from tidegate.space.formats import SPARQL_QUERY, SPARQL_UPDATE, plain_type
 from tidegate.space.requests import JSON, Operation, Request, Response
@@ -47,6 +52,10 @@ STATUS: Final = {
 _FORM: Final = "application/x-www-form-urlencoded"
 _GRAPHS: Final = ("default-graph-uri", "named-graph-uri", "using-graph-uri", "using-named-graph-uri")
 OPEN: Final = 1024  # requests served at once
+MOST_WAITING: Final = 512  # connections whose request is not complete, or that ask for nothing
+HELD_BYTES: Final = 268_435_456  # of bodies that are not complete
+PATIENCE: Final = 30.0  # seconds without a byte until such a connection is closed
+SWEEP: Final = 1.0
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 _UPDATE: Final = re.compile(
@@ -74,6 +83,10 @@ class HttpFront:
         self._tls = tls
         self.port = 0
         self._open = 0  # requests that are served
+        self._door = Doorway(MOST_WAITING, HELD_BYTES)
+        self._callers: dict[asyncio.BaseTransport, _Caller] = {}
+        self._listening: Listening | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         app = web.Application(client_max_size=service.limits.request_bytes, middlewares=[self._guard])
         app.router.add_get("/", self._about)
         app.router.add_route("*", "/{space}/sparql", self._sparql)
@@ -86,29 +99,47 @@ class HttpFront:
 
     async def __aenter__(self) -> HttpFront:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._wanted, ssl_context=self._tls)
         try:
-            await site.start()
-        except OSError as error:
+            self._listening = await listen(
+                self._take_call, host=self._host, port=self._wanted, ssl=self._tls, door=self._door
+            )
+        except ListenError as error:
             await self._runner.cleanup()
             raise SpaceError(
                 Fault.INTERNAL,
-                f"cannot listen on {self._host}:{self._wanted}: {error.strerror}",
+                f"cannot listen on {self._host}:{self._wanted}: {error.problem}",
                 hint="choose another port with --http-port, 0 for any",
             ) from None
-        self.port = int(self._runner.addresses[0][1])
+        self.port = self._listening.port
+        self._sweeping = asyncio.create_task(self._sweep())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._runner.cleanup()
+        if self._listening is not None and self._sweeping is not None:
+            self._listening.close()
+            self._sweeping.cancel()
+            for waiting in self._door:
+                waiting.abort()
+            await self._runner.cleanup()
+            await self._listening.wait_closed()
+
+    def _take_call(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None
+        return _Caller(self._door, self._callers, server())
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP)
+            for late in self._door.expired(PATIENCE):
+                late.abort()
+
+    def _caller(self, request: web.Request) -> _Caller | None:
+        return None if request.transport is None else self._callers.get(request.transport)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Before anything of a body is read."""
-        if self._open >= OPEN:
-            busy = SpaceError(Fault.BUSY, "too many requests", hint="try again later", retry_after=1.0)
-            return self._refusal(request, busy)
-        self._open += 1
         try:
             if self._service.rights.is_open:
                 _check_local(request)
@@ -118,7 +149,9 @@ class HttpFront:
         except _UnknownToken as error:
             return self._refusal(request, error.error, status=401)
         finally:
-            self._open -= 1
+            caller = self._caller(request)
+            if caller is not None:
+                caller.is_served = False
 
     def _refusal(self, request: web.Request, error: SpaceError, *, status: int = 0) -> web.Response:
         """Of what the service never saw; clients slow down by its load all the same."""
@@ -163,7 +196,26 @@ class HttpFront:
     async def _read(self, request: web.Request, operation: Operation) -> bytes:
         """The body of a request, if whoever sends it may ask for that."""
         self._admit(request, operation)
-        return await _readable(request.read())
+        return await _readable(self._body(request))
+
+    async def _body(self, request: web.Request) -> bytes:
+        """As `request.read()`; but who sends it slowly, or much at once, has a place in the door meanwhile."""
+        caller = self._caller(request)
+        limit = self._service.limits.request_bytes
+        body = bytearray()
+        async for chunk in request.content.iter_any():
+            body += chunk
+            if len(body) > limit:
+                raise web.HTTPRequestEntityTooLarge(max_size=limit, actual_size=len(body))
+            if caller is not None:
+                self._door.progressed(caller)
+                self._door.hold(caller, len(body))
+        return bytes(body)
+
+    async def _form(self, request: web.Request) -> MultiDict[str]:
+        body = await self._body(request)
+        charset = request.charset or "utf-8"
+        return MultiDict(parse_qsl(body.rstrip().decode(charset), keep_blank_values=True, encoding=charset))
 
     def _admit(self, request: web.Request, operation: Operation) -> None:
         space, who = request.match_info["space"], self._who(request)
@@ -195,7 +247,7 @@ class HttpFront:
         kind = plain_type(request.headers.get("Content-Type"))
         if kind == _FORM:
             self._admit_form(request)
-            form = await _readable(request.post())
+            form = await _readable(self._form(request))
             for name in _GRAPHS:
                 if name in form:
                     raise SpaceError(Fault.UNSUPPORTED, f"{name} is not offered", hint="a space is one graph")
@@ -235,7 +287,27 @@ class HttpFront:
         self, request: web.Request, operation: Operation, body: bytes, content_type: str | None
     ) -> web.Response:
         who = self._who(request)
-        response = await self._service.handle(
+        if self._open >= OPEN:
+            raise SpaceError(Fault.BUSY, "too many requests", hint="try again later", retry_after=1.0)
+        caller = self._caller(request)
+        if caller is not None:
+            caller.is_served = True
+        self._open += 1
+        try:
+            response = await self._handle(request, operation, body, content_type, who)
+        finally:
+            self._open -= 1
+        if response.error is not None:
+            error = _explained(response.error, operation, body)
+            is_rdf = operation in (Operation.INSERT, Operation.REMOVE)
+            return _failure(error, _headers(response), self._status(request, error, is_about_body=is_rdf))
+        headers = _headers(response)
+        return web.Response(body=response.body, headers={**headers, "Content-Type": response.content_type})
+
+    async def _handle(
+        self, request: web.Request, operation: Operation, body: bytes, content_type: str | None, who: str
+    ) -> Response:
+        return await self._service.handle(
             Request(
                 space=request.match_info["space"],
                 operation=operation,
@@ -246,12 +318,54 @@ class HttpFront:
                 client=f"http/{who}/{request.remote}",
             )
         )
-        if response.error is not None:
-            error = _explained(response.error, operation, body)
-            is_rdf = operation in (Operation.INSERT, Operation.REMOVE)
-            return _failure(error, _headers(response), self._status(request, error, is_about_body=is_rdf))
-        headers = _headers(response)
-        return web.Response(body=response.body, headers={**headers, "Content-Type": response.content_type})
+
+
+class _Caller(asyncio.Protocol):
+    """A connection: it has a place in the door as long as no request of it is served."""
+
+    def __init__(
+        self, door: Doorway, callers: dict[asyncio.BaseTransport, _Caller], inner: asyncio.Protocol
+    ) -> None:
+        self._door = door
+        self._callers = callers
+        self._inner = inner
+        self._transport: asyncio.Transport | None = None
+        self._is_served = False
+        self.data_received = inner.data_received  # type: ignore[method-assign]
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
+
+    @property
+    def is_served(self) -> bool:
+        return self._is_served
+
+    @is_served.setter
+    def is_served(self, value: bool) -> None:
+        self._is_served = value
+        if value:
+            self._door.leave(self)
+        elif self._transport is not None and self not in self._door:
+            self._door.enter(self, self._transport)
+        else:
+            self._door.hold(self, 0)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._door.enter(self, transport)
+        self._callers[transport] = self
+        self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.leave(self)
+        if self._transport is not None:
+            del self._callers[self._transport]
+            self._transport = None
+        self._inner.connection_lost(exc)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _is_of_interest(record: logging.LogRecord) -> bool:

@@ -58,7 +58,13 @@ class RawClient:
     """One connection to a server on this machine, by TCP or a unix socket; `version` is 4 (3.1.1) or 5."""
 
     def __init__(
-        self, port: int | Path, version: int = 5, *, host: str = "127.0.0.1", timeout: float = TIMEOUT
+        self,
+        port: int | Path,
+        version: int = 5,
+        *,
+        host: str = "127.0.0.1",
+        source: str = "",
+        timeout: float = TIMEOUT,
     ) -> None:
         self.version = version
         self.timeout = timeout
@@ -72,7 +78,7 @@ class RawClient:
             self._socket.settimeout(timeout)
             self._socket.connect(str(port))
         else:
-            self._socket = socket.create_connection((host, port), timeout)
+            self._socket = socket.create_connection((host, port), timeout, (source, 0))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:

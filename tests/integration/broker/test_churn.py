@@ -90,7 +90,7 @@ class Watched:
         return {
             "sessions": len(core.sessions),
             "connections": len(core.connections),
-            "handshakes": len(core.handshakes),
+            "handshakes": len(core.door),
             "partial": len(core.partial),
             "blocked": len(core.blocked),
             "closing": len(core.closing),

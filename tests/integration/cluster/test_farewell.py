@@ -29,7 +29,7 @@ async def test_our_client_is_connected_to_its_new_edge_before_it_leaves_the_old_
             while True:
                 old = _session(nodes.edges[0], "c")
                 is_served = old is not None and old.conn is not None and old.quota > 0
-                overlaps.append(is_served and bool(nodes.edges[1].broker.core.handshakes))
+                overlaps.append(is_served and bool(nodes.edges[1].broker.core.door))
                 await asyncio.sleep(0)
 
         async def publish() -> None:
@@ -57,8 +57,8 @@ async def test_a_server_that_waits_no_longer_for_connect_is_dialled_again() -> N
         connection = client._connection
         new = nodes.edges[1].broker
         connection._on_moving(f"127.0.0.1:{new.port}")
-        await wait_until(lambda: bool(new.core.handshakes))
-        for handshake in list(new.core.handshakes):
+        await wait_until(lambda: bool(new.core.door))
+        for handshake in list(new.core.door):
             handshake.abort()
         await wait_until(lambda: not connection._spare._links)
         assert client.is_connected
@@ -71,8 +71,8 @@ async def test_a_spare_that_is_not_used_goes_with_its_client() -> None:
         new = nodes.edges[1].broker
         async with Client(f"127.0.0.1:{nodes.edges[0].broker.port}", client_id="c", **PERSISTENT) as client:
             client._connection._on_moving(f"127.0.0.1:{new.port}")
-            await wait_until(lambda: bool(new.core.handshakes))
-        await wait_until(lambda: not new.core.handshakes)
+            await wait_until(lambda: bool(new.core.door))
+        await wait_until(lambda: not new.core.door)
 
 
 async def _plain_with_a_message(nodes: Cluster) -> tuple[Client, Any]:

@@ -208,23 +208,6 @@ def test_slow_handshake_is_cut_off_at_its_deadline(run, first: bytes):
     run(main())
 
 
-def test_too_many_unfinished_upgrades_turn_new_connections_away(run):
-    async def main():
-        async with serving(Acceptor(), max_upgrading=1) as listening:
-            async with client(listening):
-                pass  # A finished upgrade no longer counts.
-            _, first = await raw(listening, b"GET ")
-            probe = Recorder()
-            await wait_for(lambda: listening.statistics().upgrading == 1)
-            await asyncio.get_running_loop().create_connection(lambda: probe, "127.0.0.1", listening.port)
-            await probe.wait_lost()
-            assert listening.statistics().upgrades_turned_away == 1
-            first.close()
-            await first.wait_closed()
-
-    run(main())
-
-
 def test_closing_the_listener_cuts_off_unfinished_upgrades(run):
     async def main():
         async with serving(Acceptor()) as listening:
