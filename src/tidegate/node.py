@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.accounts import Accounts, load
-from tidegate.broker import Broker, Listener
+from tidegate.broker import Broker, Limits, Listener
 from tidegate.broker.metrics import serve_metrics
 from tidegate.cluster.membership import ClusterNode
 from tidegate.cluster.settings import Role
@@ -41,7 +41,7 @@ FALLBACK_PORTS = 50  # how many ports after the usual one are tried
 GC_THRESHOLDS = (20_000, 50, 100)
 
 
-def make_listener(settings: ListenerSettings, max_packet_size: int) -> Listener:
+def make_listener(settings: ListenerSettings, limits: Limits) -> Listener:
     """The broker's listener for one `[[listeners]]` entry; raises for unusable certificates."""
     tls = None
     if settings.is_tls:
@@ -57,7 +57,8 @@ def make_listener(settings: ListenerSettings, max_packet_size: int) -> Listener:
         websocket = WebSocketOptions(
             paths=tuple(dict.fromkeys((settings.path, "/"))),
             origins=settings.origins,
-            max_frame_bytes=max_packet_size + 65_536,
+            max_frame_bytes=limits.max_packet_size + 65_536,
+            max_first_bytes=limits.max_connect_size + 1_024,
         )
     is_unix = settings.type is ListenerType.UNIX
     return Listener(
@@ -89,8 +90,7 @@ class Node:
         self.broker = self._make_broker(settings)
 
     def _make_broker(self, settings: Settings) -> Broker:
-        size = settings.limits.max_packet_size
-        self._listeners = [make_listener(each, size) for each in settings.listeners]
+        self._listeners = [make_listener(each, settings.limits) for each in settings.listeners]
         cluster = settings.cluster
         self.cluster: ClusterNode | None = None
         if cluster.role is not Role.SINGLE:
@@ -257,7 +257,7 @@ class Node:
 
     def _reload_listeners(self, settings: Settings) -> None:
         for new in settings.listeners:
-            make_listener(new, settings.limits.max_packet_size)  # raises before anything is changed
+            make_listener(new, settings.limits)  # raises before anything is changed
         for old, new, listener in zip(
             self.settings.listeners, settings.listeners, self._listeners, strict=False
         ):

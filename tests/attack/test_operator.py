@@ -233,10 +233,10 @@ def test_the_operator_gets_in_when_all_sessions_are_taken_also_after_a_restart(
 def test_the_operator_gets_in_while_half_open_connections_fill_the_node(
     start_node: StartNode, dial: Dial, until: Until
 ) -> None:
-    node = start_node(limits__max_connections=50)
+    node = start_node(limits__max_connections=50, limits__max_half_open=50)
     for _ in range(60):
         dial(node)
-    until(lambda: node.call(lambda: len(node.node.broker.core.handshakes) >= 50))
+    until(lambda: node.call(lambda: len(node.node.broker.core.door) >= 50))
     _looks_and_acts(node)
 
 

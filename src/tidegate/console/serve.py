@@ -22,6 +22,7 @@ from tidegate.net.doorway import Doorway
 from tidegate.net.handshakes import HandshakeLog, TLSGate
 
 FALLBACK_PORTS: Final = 50
+BACKLOG: Final = 1_024
 PARENT_POLL: Final = 0.5
 MOST_IDLE: Final = 256  # connections that ask for nothing at the moment
 PATIENCE: Final = 15.0  # seconds until a connection must have asked
@@ -84,7 +85,7 @@ class _Server(uvicorn.Server):
         if self.config.ssl is not None:
             make = TLSGate(make, self.config.ssl, PATIENCE, HandshakeLog(), self._door)
         loop = asyncio.get_running_loop()
-        self.servers = [await loop.create_server(make, sock=sock) for sock in sockets or ()]
+        self.servers = [await loop.create_server(make, sock=sock, backlog=BACKLOG) for sock in sockets or ()]
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -153,7 +154,7 @@ def _listen(settings: ConsoleSettings, port_fallback: bool) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((host, port))
-            sock.listen(128)
+            sock.listen(BACKLOG)
         except OSError as error:
             sock.close()
             if port == settings.port + tries - 1:

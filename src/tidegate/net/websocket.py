@@ -40,8 +40,8 @@ class WebSocketOptions:
     """How a listener upgrades connections. Times in seconds.
 
     `paths` None accepts every path. `origins` are the pages that browsers may come from; empty: pages of the same
-    origin, `*`: any. `max_frame_bytes` bounds what is held for one frame, `max_first_bytes` until the inner protocol
-    has handed the connection on; a message may be longer if it comes in fragments.
+    origin, `*`: any. `max_frame_bytes` bounds what is held for one frame, and if not 0 `max_first_bytes` until the
+    inner protocol has handed the connection on; a message may be longer if it comes in fragments.
     """
 
     paths: tuple[str, ...] | None = ("/", "/mqtt")
@@ -49,7 +49,7 @@ class WebSocketOptions:
     max_frame_bytes: int = 1_048_576 + 65_536
     handshake_timeout: float = 10.0
     close_timeout: float = 5.0
-    max_first_bytes: int = 131_072 + 1_024
+    max_first_bytes: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +77,7 @@ class WebSocketServer(WebSocketLink):
         upgrades: Upgrades | None = None,
         door: Doorway | None = None,
     ) -> None:
-        first = min(options.max_frame_bytes, options.max_first_bytes)
+        first = options.max_first_bytes or options.max_frame_bytes
         super().__init__(
             ServerProtocol(subprotocols=SUBPROTOCOLS, max_size=(None, first), logger=library_log),
             close_timeout=options.close_timeout,
@@ -85,7 +85,7 @@ class WebSocketServer(WebSocketLink):
             is_client=False,
         )
         self._door = Doorway() if door is None else door
-        self._is_new = self._reader.is_one_by_one = True
+        self._is_new = self._reader.is_one_by_one = first < options.max_frame_bytes
         self._inner_factory = inner_factory
         self._options = options
         self._upgrades = Upgrades() if upgrades is None else upgrades
