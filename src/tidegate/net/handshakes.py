@@ -100,12 +100,13 @@ class TLSGate:
 class _Handshake(asyncio.Protocol):
     """A connection until its handshake is over, one way or the other."""
 
-    __slots__ = ("_gate", "_task")
+    __slots__ = ("_gate", "_has_begun", "_task")
 
     _task: asyncio.Task[None]
 
     def __init__(self, gate: TLSGate) -> None:
         self._gate = gate
+        self._has_begun = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
@@ -117,12 +118,20 @@ class _Handshake(asyncio.Protocol):
         self._gate.waiting.add(self)
         self._gate.door.enter(self, transport)
         self._task = asyncio.get_running_loop().create_task(self._shake_hands(taken, peer))
+        self._task.add_done_callback(lambda _: self._leave(taken))
+
+    def _leave(self, taken: socket.socket) -> None:
+        self._gate.waiting.discard(self)
+        self._gate.door.leave(self)
+        if not self._has_begun:
+            taken.close()
 
     def abort(self) -> None:
         self._task.cancel()
 
     async def _shake_hands(self, taken: socket.socket, peer: object) -> None:
         gate = self._gate
+        self._has_begun = True  # from here on the socket is closed on all ways
         try:
             if not await wait_hello(taken, gate.handshake_timeout):
                 return
@@ -131,9 +140,6 @@ class _Handshake(asyncio.Protocol):
             )
         except OSError as error:
             gate.handshakes.add(peer, error)
-        finally:
-            gate.waiting.discard(self)
-            gate.door.leave(self)
 
 
 async def wait_hello(taken: socket.socket, timeout: float | None) -> bool:

@@ -247,12 +247,13 @@ class _Introduction(asyncio.Protocol):
 class _TLSIntroduction(asyncio.Protocol):
     """A connection with TLS behind its header, until both are done."""
 
-    __slots__ = ("_gate", "_peer", "_task")
+    __slots__ = ("_gate", "_has_begun", "_peer", "_task")
 
     _task: asyncio.Task[None]
 
     def __init__(self, gate: ProxyGate) -> None:
         self._gate = gate
+        self._has_begun = False
         self._peer: object = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -271,6 +272,13 @@ class _TLSIntroduction(asyncio.Protocol):
         gate.waiting.add(self)
         gate.door.enter(self, transport)
         self._task = asyncio.get_running_loop().create_task(self._introduce(taken))
+        self._task.add_done_callback(lambda _: self._leave(taken))
+
+    def _leave(self, taken: socket.socket) -> None:
+        self._gate.waiting.discard(self)
+        self._gate.door.leave(self)
+        if not self._has_begun:
+            taken.close()
 
     def abort(self) -> None:
         self._task.cancel()
@@ -278,6 +286,7 @@ class _TLSIntroduction(asyncio.Protocol):
     async def _introduce(self, taken: socket.socket) -> None:
         gate = self._gate
         peer = self._peer
+        self._has_begun = True  # from here on the socket is closed on all ways
         try:
             header = await self._read_header(taken)
             peer = header.source or peer
@@ -296,9 +305,6 @@ class _TLSIntroduction(asyncio.Protocol):
             pass
         except OSError as error:  # of the socket or of TLS, as on any TLS listener
             gate.handshakes.add(peer, error)
-        finally:
-            gate.waiting.discard(self)
-            gate.door.leave(self)
 
     async def _read_header(self, taken: socket.socket) -> ProxyHeader:
         loop = asyncio.get_running_loop()
