@@ -67,6 +67,7 @@ def test_one_account_does_not_take_all_retained_messages(start_node: StartNode, 
     mallory.publish("public/m9", b"m", qos=1, retain=True)
     reader.subscribe("public/#", qos=1)
     found = {each.topic[7:]: each.payload for each in reader.barrier() if isinstance(each, Publish)}
+    assert node.call(lambda: node.node.broker.statistics()["retained_refused"]) == 6
     assert found == dict.fromkeys(("m1", "m2", "m3", "m4", "m9"), b"m") | {"g": b"g", "h": b"h"}
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,15 @@ def _operator(node: NodeThread) -> RawClient:
     client = RawClient(node.operator_socket())
     client.connect("boss")
     return client
+
+
+@contextmanager
+def _listening(path: Path) -> Iterator[None]:
+    """Somebody answers there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(str(path))
+        server.listen()
+        yield
 
 
 def _looks_and_acts(node: NodeThread) -> None:
@@ -132,9 +144,7 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(
     folder.chmod(0o777)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert place_for(parse_address("127.0.0.1:1")).parent != folder
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trap:
-        trap.bind(str(folder / "localhost-1.operator"))
-        trap.listen()
+    with _listening(folder / "localhost-1.operator"):
         assert operators_way("127.0.0.1:1") == "127.0.0.1:1"
         folder.chmod(0o700)
         assert operators_way("127.0.0.1:1").startswith("unix:")  # the control: it would have been found
@@ -155,9 +165,7 @@ def test_a_socket_is_found_by_the_words_that_reach_its_node(
     listener: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-        server.bind(str(place_for(parse_address(listener))))
-        server.listen()
+    with _listening(place_for(parse_address(listener))):
         assert operators_way(address).startswith("unix:")
 
 
@@ -169,9 +177,17 @@ def test_a_socket_is_not_taken_for_another_nodes(
     listener: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-        server.bind(str(place_for(parse_address(listener))))
-        server.listen()
+    with _listening(place_for(parse_address(listener))):
+        assert operators_way(address) == address
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_socket_that_another_user_put_beside_a_listener_is_not_trusted(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/mqtt"
+    place = place_for(parse_address(address))
+    with _listening(place):
+        assert operators_way(address) == f"unix:{place}"  # the control
+        os.chown(place, 12_345, -1)
         assert operators_way(address) == address
 
 

@@ -115,25 +115,11 @@ def test_what_waits_on_disk_is_not_sent_after_a_restart(dial: Dial, tmp_path: Pa
         assert {each.topic.partition("/")[0] for each in found} == {"public"}
 
 
+@pytest.mark.parametrize("since", [0, 3])
 def test_what_was_sent_and_not_acknowledged_is_not_sent_again(
-    start_node: StartNode, dial: Dial, tmp_path: Path
+    since: int, start_node: StartNode, dial: Dial, tmp_path: Path
 ) -> None:
-    node = start_node(SECRET)
-    guest, owner = dial(node), dial(node)
-    login(guest, "guest", properties=LASTING)
-    guest.subscribe("secret/#", qos=1)
-    login(owner, "owner")
-    owner.publish("secret/a", b"1", qos=1)
-    guest.take(Publish)
-    guest.close()
-    _withdraw(node, tmp_path)
-    assert _topics(node, dial) == []
-
-
-def test_what_was_sent_before_is_not_sent_again_however_much_came_since(
-    start_node: StartNode, dial: Dial, tmp_path: Path
-) -> None:
-    """What flows meanwhile says nothing of what is still unacknowledged."""
+    """What flows since then says nothing of what is still unacknowledged."""
     node = start_node(SECRET)
     guest, owner = dial(node), dial(node)
     login(guest, "guest", properties=LASTING)
@@ -143,7 +129,7 @@ def test_what_was_sent_before_is_not_sent_again_however_much_came_since(
     owner.publish("secret/a", b"1", qos=1)
     guest.take(Publish)
     _withdraw(node, tmp_path)
-    for _ in range(3):
+    for _ in range(since):
         owner.publish("public/b", b"2", qos=1)
         guest.acknowledge(guest.take(Publish))
     guest.close()

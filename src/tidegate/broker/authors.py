@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.broker.hooks import Hooks, LateAuthoriser
@@ -24,38 +25,29 @@ class Authors:
         self._may_be_named = hooks.may_be_named
 
     @property
-    def are_asked(self) -> bool:
-        return self._authoriser is not None or self._has_account is not None
+    def may_depart(self) -> bool:
+        """Whether anybody says when a user is gone."""
+        return self._has_account is not None
 
     def is_known(self, user: str | None) -> bool:
         """Whether the user still has an account, as far as anybody can say."""
-        if user is None or self._has_account is None:
-            return True
-        try:
-            return self._has_account(user)
-        except Exception:
-            log.exception("unexpected error in a hook")
-            return False
+        return user is None or self._has_account is None or _ask(self._has_account, user)
 
     def may_be_named(self, user: str | None, client_id: str) -> bool:
         """Whether a user may have a client identifier."""
-        if self._may_be_named is None:
-            return True
-        try:
-            return self._may_be_named(user, client_id)
-        except Exception:
-            log.exception("unexpected error in a hook")
-            return False
+        return self._may_be_named is None or _ask(self._may_be_named, user, client_id)
 
     def may_publish(self, author: Author | None, topic: bytes) -> bool:
+        """Whether what somebody left may still be published, or sent."""
         if author is None:
             return True
-        if not self.is_known(author.user):
-            return False
-        if self._authoriser is None:
-            return True
-        try:
-            return self._authoriser.may_still_publish(author.user, author.client_id, topic.decode())
-        except Exception:
-            log.exception("unexpected error in the authoriser")
-            return False
+        ask = None if self._authoriser is None else self._authoriser.may_still_publish
+        return self.is_known(author.user) and (ask is None or _ask(ask, *author, topic.decode()))
+
+
+def _ask(hook: Callable[..., bool], *arguments: object) -> bool:
+    try:
+        return hook(*arguments)
+    except Exception:  # whoever it is about is not to blame
+        log.exception("unexpected error in a hook")
+        return False

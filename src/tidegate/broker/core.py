@@ -684,7 +684,7 @@ class Core:
 
     def forget_departed(self) -> None:
         """End the sessions of users whose account is gone, without their wills, and what they left retained."""
-        if self.authors.are_asked:
+        if self.authors.may_depart:
             self.long_work.add(self._forget_departed())
 
     def _forget_departed(self) -> Job:
@@ -745,6 +745,7 @@ class Core:
                 "shared_subscriptions": self.index.shared_count,
                 "retained": len(self.retained),
                 "retained_bytes": self.retained.size_bytes,
+                "retained_refused": self.retained.refused,
                 "queued_bytes": self.queued_bytes,
                 "full_sessions": len(self.full),
                 "handshakes": len(self.door) - len(self.waiting),

@@ -45,7 +45,7 @@ class Listener:
     @property
     def takes_orders(self) -> bool:
         """Whether clients may give orders where no rights are set: the system let in users of this machine only."""
-        return self.is_operator or (self.unix_path is not None and self.proxy is None and self.websocket is None)
+        return self.unix_path is not None and self.proxy is None and self.websocket is None
 
 
 def operator_listener(path: Path) -> Listener:

@@ -35,6 +35,8 @@ COUNTERS = {
     "protocol_errors": "Connections ended for what the client sent",
     "connections_total": "Connections accepted",
     "connects_refused": "CONNECT packets refused",
+    "handshakes_displaced": "Connections closed before CONNECT because others needed their place",
+    "retained_refused": "Messages delivered and not retained for want of room",
     "sessions_expired": "Sessions that expired",
     "backoff_holds": "Times a publisher was held because it was too fast",
     "backoff_held_seconds": "Seconds publishers were told to wait because they were too fast",

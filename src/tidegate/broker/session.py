@@ -390,9 +390,6 @@ class Session:
         self.account = self.core.accounts.join(self, user)
         self.rights_epoch = NO_EPOCH
 
-    def _is_sure(self) -> bool:
-        return self.rights_epoch == self.core.rights_epoch or self.core.index.may_receive is None
-
     def _may_receive(self, message: Message) -> bool:
         may_receive = self.core.index.may_receive
         return may_receive is None or may_receive(self, message.topic)
@@ -484,7 +481,7 @@ class Session:
         core = self.core
         now = core.now()
         sent = expired = withheld = 0
-        is_sure = self._is_sure()
+        is_sure = self.rights_epoch == core.rights_epoch
         while pending and sent < most:
             delivery = pending[0]
             message, qos, retain, identifiers, seq = delivery

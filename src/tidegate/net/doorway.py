@@ -30,14 +30,15 @@ class Newcomer(Protocol):
 
 
 class _Place:
-    __slots__ = ("framed", "held", "holder", "is_counted", "is_timed", "key", "since", "site")
+    __slots__ = ("framed", "held", "holder", "is_counted", "is_kept", "is_timed", "key", "since", "site")
 
-    def __init__(self, holder: Newcomer, key: Key, site: str, since: float) -> None:
+    def __init__(self, holder: Newcomer, key: Key, site: str, since: float, is_kept: bool) -> None:
         self.holder = holder
         self.key = key
         self.site = site
         self.since = since
-        self.is_counted = False  # among those that are bounded, and give way
+        self.is_kept = is_kept
+        self.is_counted = False  # among those that are bounded, and give way to newcomers
         self.is_timed = True
         self.held = self.framed = 0  # bytes of a packet, and of a WebSocket frame, that are not complete
 
@@ -60,7 +61,7 @@ class Doorway:
         self.displaced = 0
         self._held = 0
         self._counted = 0
-        self._where: dict[Key, _Place] = {}  # in order of arrival
+        self._where: dict[Key, _Place] = {}
         self._places: dict[Newcomer, _Place] = {}
         self._sites: dict[str, dict[_Place, None]] = {}
         self._crowds: dict[int, dict[str, None]] = {}  # sites by the number of their places, and
@@ -96,7 +97,7 @@ class Doorway:
         site = site_of(peer)
         if known is None and not is_kept:
             self._make_room(site)
-        place = _Place(holder, key, site, since)
+        place = _Place(holder, key, site, since, is_kept)
         self._where[key] = self._places[holder] = place
         if not is_kept:
             self._count(place, is_in=True)
@@ -108,9 +109,9 @@ class Doorway:
             self._remove(place)
 
     def stop_clock(self, holder: Newcomer, *, is_stopped: bool) -> None:
-        """While it waits for us it has no deadline, and gives way to nobody; afterwards its time begins anew."""
+        """While it waits for us it has no deadline, and no newcomer takes its place; then its time begins anew."""
         place = self._places.get(holder)
-        if place is None or place.is_timed is not is_stopped:
+        if place is None or place.is_kept or place.is_timed is not is_stopped:
             return
         place.is_timed = not is_stopped
         place.since = self.now()
@@ -127,6 +128,8 @@ class Doorway:
         place = self._places.get(holder)
         if place is None:
             return
+        if place.is_kept:
+            return
         before = place.held + place.framed
         if is_framed:
             place.framed = size
@@ -134,7 +137,7 @@ class Doorway:
             place.held = size
         self._held += place.held + place.framed - before
         while self._held > self.most_bytes:
-            self._displace(max(self._places.values(), key=lambda each: each.held + each.framed))
+            self._displace(max(self._places.values(), key=_bytes_to_free))
 
     def expired(self, timeout: float) -> list[Newcomer]:
         """Those whose time is over."""
@@ -183,6 +186,10 @@ class Doorway:
             self._fullest = len(site)
         elif self._fullest and self._fullest not in self._crowds:
             self._fullest -= 1
+
+
+def _bytes_to_free(place: _Place) -> int:
+    return place.held + place.framed
 
 
 def site_of(peer: object) -> str:

@@ -15,8 +15,8 @@ import os
 import socket
 import ssl as ssl_module
 import time
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, cast
 
 from tidegate.net.addresses import join_host_port
 from tidegate.net.doorway import Doorway
@@ -97,41 +97,68 @@ class TLSGate:
             handshake.abort()
 
 
-class _Handshake(asyncio.Protocol):
-    """A connection until its handshake is over, one way or the other."""
+class Gate(Protocol):
+    """Where connections wait, beside their place in the door."""
 
-    __slots__ = ("_gate", "_has_begun", "_task")
+    waiting: set[Any]
+    door: Doorway
+
+
+class TakenSocket(asyncio.Protocol):
+    """A connection whose socket was taken from its transport, while a coroutine works on it."""
+
+    __slots__ = ("_has_begun", "_task", "_waits_at")
 
     _task: asyncio.Task[None]
 
-    def __init__(self, gate: TLSGate) -> None:
-        self._gate = gate
+    def __init__(self, gate: Gate) -> None:
+        self._waits_at = gate
         self._has_begun = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        peer = transport.get_extra_info("peername")
-        try:
-            taken = take_socket(cast(asyncio.Transport, transport))
-        except OSError as error:  # no descriptor is left
-            self._gate.handshakes.add(peer, error)
-            return
-        self._gate.waiting.add(self)
-        self._gate.door.enter(self, transport)
-        self._task = asyncio.get_running_loop().create_task(self._shake_hands(taken, peer))
-        self._task.add_done_callback(lambda _: self._leave(taken))
-
-    def _leave(self, taken: socket.socket) -> None:
-        self._gate.waiting.discard(self)
-        self._gate.door.leave(self)
-        if not self._has_begun:
-            taken.close()
 
     def abort(self) -> None:
         self._task.cancel()
 
-    async def _shake_hands(self, taken: socket.socket, peer: object) -> None:
+    def _work(
+        self, taken: socket.socket, transport: asyncio.BaseTransport, work: Callable[[socket.socket], Awaitable[None]]
+    ) -> None:
+        """The work closes the socket whatever comes; if it is called off before it begins, that is done here."""
+        self._waits_at.waiting.add(self)
+        self._waits_at.door.enter(self, transport)
+        self._task = asyncio.get_running_loop().create_task(self._begin(taken, work))
+        self._task.add_done_callback(lambda _: self._end(taken))
+
+    async def _begin(self, taken: socket.socket, work: Callable[[socket.socket], Awaitable[None]]) -> None:
+        self._has_begun = True
+        await work(taken)
+
+    def _end(self, taken: socket.socket) -> None:
+        self._waits_at.waiting.discard(self)
+        self._waits_at.door.leave(self)
+        if not self._has_begun:
+            taken.close()
+
+
+class _Handshake(TakenSocket):
+    """A connection until its handshake is over, one way or the other."""
+
+    __slots__ = ("_gate", "_peer")
+
+    def __init__(self, gate: TLSGate) -> None:
+        super().__init__(gate)
+        self._gate = gate
+        self._peer: object = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._peer = transport.get_extra_info("peername")
+        try:
+            taken = take_socket(cast(asyncio.Transport, transport))
+        except OSError as error:  # no descriptor is left
+            self._gate.handshakes.add(self._peer, error)
+            return
+        self._work(taken, transport, self._shake_hands)
+
+    async def _shake_hands(self, taken: socket.socket) -> None:
         gate = self._gate
-        self._has_begun = True  # from here on the socket is closed on all ways
         try:
             if not await wait_hello(taken, gate.handshake_timeout):
                 return
@@ -139,7 +166,7 @@ class _Handshake(asyncio.Protocol):
                 gate.factory, taken, ssl=gate.context, ssl_handshake_timeout=gate.handshake_timeout
             )
         except OSError as error:
-            gate.handshakes.add(peer, error)
+            gate.handshakes.add(self._peer, error)
 
 
 async def wait_hello(taken: socket.socket, timeout: float | None) -> bool:

@@ -44,7 +44,7 @@ def operators_way(address: str) -> str:
     endpoint = parse_address(address)
     if endpoint.scheme == "unix":
         found = Path(endpoint.path + SUFFIX)
-        return f"unix:{found}" if _answers(found) else address
+        return f"unix:{found}" if _is_ours(found) and _answers(found) else address
     for folder in _folders():
         if _is_trusted(folder):
             for name in _names(endpoint):
@@ -69,6 +69,14 @@ def _is_trusted(folder: Path) -> bool:
         return False
     is_ours = found.st_uid == os.getuid() or folder == SERVICE_FOLDER
     return stat.S_ISDIR(found.st_mode) and is_ours and not found.st_mode & OTHERS_WRITE
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this user, or root, put it there: the folder may be anybody's."""
+    try:
+        return path.lstat().st_uid in (os.getuid(), 0)
+    except OSError:
+        return False
 
 
 def _names(endpoint: Endpoint) -> list[str]:

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, cast
 
 from tidegate.net.doorway import Doorway
-from tidegate.net.handshakes import HandshakeLog, take_socket, wait_hello
+from tidegate.net.handshakes import HandshakeLog, TakenSocket, take_socket, wait_hello
 from tidegate.net.proxy_header import HeaderReader, ProxyHeader, ProxyHeaderError
 
 log = logging.getLogger("tidegate.net.proxy")
@@ -244,16 +244,14 @@ class _Introduction(asyncio.Protocol):
         self._deadline.cancel()
 
 
-class _TLSIntroduction(asyncio.Protocol):
+class _TLSIntroduction(TakenSocket):
     """A connection with TLS behind its header, until both are done."""
 
-    __slots__ = ("_gate", "_has_begun", "_peer", "_task")
-
-    _task: asyncio.Task[None]
+    __slots__ = ("_gate", "_peer")
 
     def __init__(self, gate: ProxyGate) -> None:
+        super().__init__(gate)
         self._gate = gate
-        self._has_begun = False
         self._peer: object = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -269,24 +267,11 @@ class _TLSIntroduction(asyncio.Protocol):
                 return
         finally:
             cast(asyncio.Transport, transport).abort()
-        gate.waiting.add(self)
-        gate.door.enter(self, transport)
-        self._task = asyncio.get_running_loop().create_task(self._introduce(taken))
-        self._task.add_done_callback(lambda _: self._leave(taken))
-
-    def _leave(self, taken: socket.socket) -> None:
-        self._gate.waiting.discard(self)
-        self._gate.door.leave(self)
-        if not self._has_begun:
-            taken.close()
-
-    def abort(self) -> None:
-        self._task.cancel()
+        self._work(taken, transport, self._introduce)
 
     async def _introduce(self, taken: socket.socket) -> None:
         gate = self._gate
         peer = self._peer
-        self._has_begun = True  # from here on the socket is closed on all ways
         try:
             header = await self._read_header(taken)
             peer = header.source or peer

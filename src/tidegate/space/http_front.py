@@ -19,11 +19,10 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar, cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from multidict import MultiDict
 
 from tidegate.flow.timeout import NAME
 from tidegate.net.doorway import Doorway
@@ -151,7 +150,7 @@ class HttpFront:
         finally:
             caller = self._caller(request)
             if caller is not None:
-                caller.is_served = False
+                caller.rest()
 
     def _refusal(self, request: web.Request, error: SpaceError, *, status: int = 0) -> web.Response:
         """Of what the service never saw; clients slow down by its load all the same."""
@@ -212,10 +211,10 @@ class HttpFront:
                 self._door.hold(caller, len(body))
         return bytes(body)
 
-    async def _form(self, request: web.Request) -> MultiDict[str]:
+    async def _form(self, request: web.Request) -> dict[str, list[str]]:
         body = await self._body(request)
         charset = request.charset or "utf-8"
-        return MultiDict(parse_qsl(body.rstrip().decode(charset), keep_blank_values=True, encoding=charset))
+        return parse_qs(body.rstrip().decode(charset), keep_blank_values=True, encoding=charset)
 
     def _admit(self, request: web.Request, operation: Operation) -> None:
         space, who = request.match_info["space"], self._who(request)
@@ -251,12 +250,12 @@ class HttpFront:
             for name in _GRAPHS:
                 if name in form:
                     raise SpaceError(Fault.UNSUPPORTED, f"{name} is not offered", hint="a space is one graph")
-            queries, updates = form.getall("query", []), form.getall("update", [])
+            queries, updates = form.get("query", []), form.get("update", [])
             if updates and queries:
                 raise malformed("both query and update are given", "send them one after the other")
             if updates:
-                return Operation.UPDATE, _one([str(each) for each in updates], "update")
-            return Operation.QUERY, _one([str(each) for each in queries], "query")
+                return Operation.UPDATE, _one(updates, "update")
+            return Operation.QUERY, _one(queries, "query")
         if kind == SPARQL_QUERY:
             return Operation.QUERY, await self._read(request, Operation.QUERY)
         if kind == SPARQL_UPDATE:
@@ -291,7 +290,7 @@ class HttpFront:
             raise SpaceError(Fault.BUSY, "too many requests", hint="try again later", retry_after=1.0)
         caller = self._caller(request)
         if caller is not None:
-            caller.is_served = True
+            caller.serve()
         self._open += 1
         try:
             response = await self._handle(request, operation, body, content_type, who)
@@ -330,25 +329,20 @@ class _Caller(asyncio.Protocol):
         self._callers = callers
         self._inner = inner
         self._transport: asyncio.Transport | None = None
-        self._is_served = False
         self.data_received = inner.data_received  # type: ignore[method-assign]
         self.eof_received = inner.eof_received  # type: ignore[method-assign]
         self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
         self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
 
-    @property
-    def is_served(self) -> bool:
-        return self._is_served
+    def serve(self) -> None:
+        """A whole request is there."""
+        self._door.leave(self)
 
-    @is_served.setter
-    def is_served(self, value: bool) -> None:
-        self._is_served = value
-        if value:
-            self._door.leave(self)
-        elif self._transport is not None and self not in self._door:
+    def rest(self) -> None:
+        """It was answered, or refused."""
+        self._door.leave(self)
+        if self._transport is not None:
             self._door.enter(self, self._transport)
-        else:
-            self._door.hold(self, 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

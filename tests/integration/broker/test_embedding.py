@@ -1,6 +1,7 @@
 """The broker inside another program: start, publish, ask, stop; its fixtures, its $SYS topics and its metrics page."""
 
 import asyncio
+import gzip
 import socket
 import urllib.request
 from collections.abc import Callable
@@ -220,6 +221,39 @@ def test_the_metrics_page_shows_the_counters(start_broker: StartBroker, dial: Di
     assert values["tidegate_connections"] == 0
     assert values["tidegate_connections_total"] == 1
     assert 'tidegate_closes_total{reason="client disconnected"} 1.0' in lines
+
+
+@pytest.mark.parametrize(
+    ("request_line", "headers", "status", "content"),
+    [
+        (b"GET /metrics HTTP/1.1", b"", 200, b"tidegate_connections 0"),
+        (b"GET /metrics?name=x HTTP/1.0", b"", 200, b"tidegate_connections 0"),
+        (b"GET /metrics HTTP/1.1", b"Accept-Encoding: gzip\r\n", 200, b"tidegate_connections 0"),
+        (b"GET /metrics HTTP/1.1", b"Accept: application/openmetrics-text\r\n", 200, b"# EOF"),
+        (b"HEAD /metrics HTTP/1.1", b"", 200, b""),
+        (b"GET / HTTP/1.1", b"", 200, b"at /metrics"),
+        (b"GET /metric HTTP/1.1", b"", 404, b"at /metrics"),
+        (b"POST /metrics HTTP/1.1", b"", 405, b"GET"),
+        (b"\x16\x03\x01", b"", 400, b"no request"),
+        (b"GET /" + b"x" * 20_000, b"", 400, b"no request"),
+    ],
+)
+def test_the_metrics_page_answers_what_is_asked(
+    start_broker: StartBroker, request_line: bytes, headers: bytes, status: int, content: bytes
+) -> None:
+    broker = start_broker(sys_interval=0)
+    port, stop = serve_metrics("127.0.0.1", 0, "here", broker.statistics)
+    try:
+        with socket.create_connection(("127.0.0.1", port), 5.0) as client:
+            client.sendall(request_line + b"\r\n" + headers + b"\r\n")
+            answer = b"".join(iter(lambda: client.recv(65_536), b""))
+    finally:
+        stop()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    if b"Content-Encoding: gzip" in head:
+        body = gzip.decompress(body)
+    assert content in body and bool(content) is bool(body)
 
 
 def test_the_fixture_gives_a_running_broker(tidegate_broker: BrokerThread, dial: Dial) -> None:
