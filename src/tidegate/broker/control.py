@@ -33,10 +33,10 @@ def on_control(conn: Connection, first: int, body: bytes) -> None:
                 session.on_report(report)
         return
     if first == 0x82:
-        conn.do(subscribing.subscribe(conn, body))
+        conn.do(subscribing.subscribe(conn, body), len(body))
         return
     if first == 0xA2:
-        conn.do(subscribing.unsubscribe(conn, body))
+        conn.do(subscribing.unsubscribe(conn, body), len(body))
         return
     conn.debt += len(body) // publishing.BYTES_A_UNIT
     packet = decode_packet(first, body, conn.version, conn.max_user_properties)

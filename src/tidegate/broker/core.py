@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
+from math import inf
 from random import Random
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,16 +34,9 @@ from tidegate.broker.lanes import Lanes
 from tidegate.broker.late import LateMessages
 from tidegate.broker.load_state import LoadMeter
 from tidegate.broker.long_work import Job, LongWork
+from tidegate.broker.memory import Memory
 from tidegate.broker.message import Message
-from tidegate.broker.pressure import (
-    DROP_SHARE,
-    HOLD_SHARE,
-    Pressure,
-    default_bound_bytes,
-    give_back_memory,
-    pressure_of,
-    process_memory_bytes,
-)
+from tidegate.broker.pressure import DROP_SHARE, Pressure
 from tidegate.broker.publishing import distribute
 from tidegate.broker.reasons import CloseReason
 from tidegate.broker.retained import Retained
@@ -50,6 +44,7 @@ from tidegate.broker.session import NEVER, Session
 from tidegate.broker.settings import Features, Limits, QueueFull
 from tidegate.broker.shared import Roster, SharedGroup
 from tidegate.broker.store import Store
+from tidegate.broker.unfinished import Unfinished
 from tidegate.broker.views import Views
 from tidegate.broker.waiting import release
 from tidegate.flow.admission import Admitter
@@ -57,7 +52,7 @@ from tidegate.flow.backoff import Load, Prior
 from tidegate.flow.shared import SharedPolicy
 from tidegate.mqtt.codes import ReasonCode
 from tidegate.net.descriptors import most_sockets
-from tidegate.net.doorway import Doorway
+from tidegate.net.doorway import MOST_BYTES, Doorway
 
 if TYPE_CHECKING:
     from tidegate.broker.recording import Tap
@@ -67,7 +62,6 @@ log = logging.getLogger("tidegate.broker")
 REFUSAL_INTERVAL = 1.0  # seconds between two lines about refused clients
 LOAD_TOLD = 2.0  # seconds that a state lasts before the log tells of it; OVERLOAD is told at once
 OVERLOAD_ADMISSION = 0.25  # share of `connection_rate` that is admitted in OVERLOAD
-TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while there is too little
 LOST_PER_TURN = 0.002  # seconds for ended connections before others get their turn
 T = TypeVar("T")
 LINGER = 2.0  # seconds a closing connection may take to take our last packet and close
@@ -102,6 +96,7 @@ class Core:
         self.session_observers = hooks.session_observers
         self.methods = {method.name: method for method in hooks.methods}
         self.counters = Counters()
+        self.memory = Memory(self, limits)
         self.accounts = AccountTable()
         self.has_accounts = hooks.authenticator is not None or bool(hooks.methods)
         self.authors = Authors(hooks)
@@ -109,17 +104,17 @@ class Core:
         self.index = SubscriptionIndex(self._make_group)
         if hooks.authoriser is not None:
             self.index.may_receive = partial(_may_receive, hooks.authoriser)
-        self.retained = Retained(self.now)
-        self._bound_retained(limits)
+        self.retained = Retained(self.now, self.accounts, self.memory)
         self.store: Store | None = None
         self.sessions: dict[str, Session] = {}
         self.estates: dict[Session, Alarm] = {}  # ended, and their groups take what they had
         self.connections: set[Connection] = set()
         self.lost: dict[Session, tuple[Connection, str]] = {}  # gone, and not yet cleaned up
         self.door = Doorway(limits.max_half_open, now=self.now)
+        self._bound(limits)
         self.door.has_descriptors = self._has_descriptors
         self._most_sockets = most_sockets()
-        self.partial: dict[Connection, float] = {}  # connections with an incomplete packet, since when
+        self.unfinished = Unfinished(self)
         self.blocked: dict[Connection, float] = {}  # connections whose socket is full, since when
         self.closing: dict[Connection, float] = {}
         self.alarms = Alarms(loop)
@@ -154,14 +149,8 @@ class Core:
         self.tasks: set[asyncio.Task[None]] = set()
         self.waiting: dict[Handshake, None] = {}  # clients whose turn to connect has not come
         self.admitter = _admitter(limits)
-        self.pressure = Pressure.NONE
         self._refusals = 0  # since the last line about one
         self._refusal_at = 0.0
-        self.watch_at = 0
-        self._trim_at = 0.0
-        self.memory_bytes = process_memory_bytes()
-        self._memory_bound = limits.max_memory or default_bound_bytes()
-        self.waiters: dict[Connection, None] | None = None  # publishers held for want of memory
         self._tick_due = self.now() + TICK
         self._ticker = loop.call_at(self._tick_due, self._tick)
         self.set_flow(flow_settings)
@@ -241,7 +230,7 @@ class Core:
         wanted = self.queued_bytes + size
         if (
             wanted < DROP_SHARE * self.limits.max_total_queued_bytes
-            and self.memory_bytes < DROP_SHARE * self._memory_bound
+            and self.memory.share < DROP_SHARE
         ):
             return True
         for conn in self.blocked:
@@ -352,6 +341,7 @@ class Core:
         self.connections.discard(conn)
         self.keep_alive.forget(conn)
         self.alarms.cancel(conn.expiry_alarm)
+        conn.let_go()
         if self.gate is not None:
             self.gate.close(conn)
         if conn.waits_for is not None and conn.waits_for.waiters is not None:
@@ -427,7 +417,7 @@ class Core:
                 self.cluster.on_ended(session)
             del self.sessions[session.client_id]
         session.release_waiters()  # also of its groups, as long as it is in them
-        subscriptions, session.subscriptions = session.subscriptions, {}
+        subscriptions = session.unsubscribe_all()
         for subscription in subscriptions.values():
             self.index.remove(subscription)
         wills.publish(session)
@@ -518,7 +508,7 @@ class Core:
             return ReasonCode.QUOTA_EXCEEDED
         if client_id not in self.sessions and len(self.sessions) >= self.limits.max_sessions:
             return ReasonCode.QUOTA_EXCEEDED
-        if self.pressure >= Pressure.NO_NEW_CLIENTS and client_id not in self.sessions:
+        if self.memory.pressure >= Pressure.NO_NEW_CLIENTS and client_id not in self.sessions:
             return ReasonCode.SERVER_BUSY
         return ReasonCode.SUCCESS
 
@@ -538,28 +528,6 @@ class Core:
             extra={"peer": peer, "reason": code.name, "text": text, "unlogged_before": self._refusals},
         )
         self._refusals = 0
-
-    def watch_memory(self) -> None:
-        """Look how near the bounds are; four times a second, and whenever queues have grown by a hundredth of one."""
-        if self.pressure and self.now() > self._trim_at:
-            self._trim_at = self.now() + TRIM_INTERVAL
-            give_back_memory()
-        self.memory_bytes = process_memory_bytes()
-        self.watch_at = self.queued_bytes + min(self._memory_bound, self.limits.max_total_queued_bytes) // 100
-        memory = self.memory_bytes / self._memory_bound
-        total = self.limits.max_total_queued_bytes
-        pressure = pressure_of(max(memory, self.queued_bytes / total))
-        kept = (self.queued_bytes - self.backlog_bytes) / total
-        if pressure is Pressure.HOLD and max(memory, kept) < HOLD_SHARE:
-            pressure = Pressure.DROP_QOS0  # what may be dropped never makes publishers wait
-        if pressure is not self.pressure:
-            log.warning(
-                "memory pressure changed",
-                extra={"from": self.pressure.name, "to": pressure.name, "memory": self.memory_bytes},
-            )
-            self.pressure = pressure
-        if pressure < Pressure.HOLD and self.waiters:
-            release(self)
 
     # -- recording and policy snapshots ---------------------------------------------------------------------
 
@@ -600,7 +568,7 @@ class Core:
     def measure_load(self, now: float) -> None:
         """Four times a second, and whenever turns become long."""
         before = self.meter.state
-        state = self.meter.update(now, max(self.memory_share(), self.queue_share()))
+        state = self.meter.update(now, max(self.memory.share, self.queue_share()))
         self.lanes.is_open = state is not Load.LOW
         if self.gate is not None:
             self.gate.follow(state, now)
@@ -631,14 +599,11 @@ class Core:
             "state": self.meter.state.name,
             "wait_ms": round(self.meter.wait * 1e3, 3),
             "lag_ms": round(self.loop_lag * 1e3, 1),
-            "memory_share": round(self.memory_share(), 3),
+            "memory_share": round(self.memory.share, 3),
             "queue_share": round(self.queue_share(), 3),
             "waiting": len(self.lanes),
             "held": len(gate.waiters or ()) if gate is not None else 0,
         }
-
-    def memory_share(self) -> float:
-        return self.memory_bytes / self._memory_bound
 
     def queue_share(self) -> float:
         return self.queued_bytes / self.limits.max_total_queued_bytes
@@ -652,7 +617,7 @@ class Core:
         self._tick_due = now + TICK
         self._ticker = self.loop.call_at(self._tick_due, self._tick)
         limits = self.limits
-        self.watch_memory()
+        self.memory.look()
         self.check_full()
         self.measure_load(now)
         self._backlogs.sweep(now)
@@ -660,11 +625,7 @@ class Core:
             conn.close(CloseReason.KEEP_ALIVE, ReasonCode.KEEP_ALIVE_TIMEOUT)
         for newcomer in self.door.expired(limits.connect_timeout):
             newcomer.abort()
-        for conn in _older(self.partial, now - limits.packet_timeout):
-            if not conn.is_reading:  # we do not read, so its delay is ours
-                del self.partial[conn]
-                self.partial[conn] = now
-                continue
+        for conn in self.unfinished.late(limits.packet_timeout):
             conn.close(CloseReason.SLOW_PACKET, ReasonCode.MALFORMED_PACKET, "packet not completed in time")
         for conn in _older(self.blocked, now - limits.write_timeout):
             conn.close(CloseReason.SLOW_READER)
@@ -719,21 +680,27 @@ class Core:
                 group.policy = self._shared_policy(group.name, group.topic_filter)
                 self._record_policy(group)
             self.index.forget_routes()
-        self._bound_retained(limits)
+        self.memory.apply(limits)
+        self._bound(limits)
         self._pace_admission()
-        self.door.most = limits.max_half_open
         self.admitter.max_wait = limits.connection_wait
         self.admitter.address_rate = limits.address_connection_rate
         self.admitter.address_connections = limits.max_address_connections
-        self._memory_bound = limits.max_memory or default_bound_bytes()
 
-    def _bound_retained(self, limits: Limits) -> None:
+    def _bound(self, limits: Limits) -> None:
+        """What others keep for clients; without accounts there is nobody to be kept from the others."""
         self.retained.capacity = limits.max_retained
+        self.retained.most_bytes = limits.max_retained_bytes
         self.retained.account_capacity = limits.max_account_retained if self.has_accounts else limits.max_retained
+        self.accounts.most_bytes = limits.max_account_bytes if self.has_accounts else inf
+        self.door.most = limits.max_half_open
+        self.door.most_bytes = min(MOST_BYTES, self.memory.part_bytes)
 
     def has_account_room(self, user: str | None) -> bool:
-        """Whether an account may have one more session; without accounts there is nobody to be kept from them."""
-        return not self.has_accounts or self.accounts.sessions(user) < self.limits.max_account_sessions
+        """Whether an account may have one more session."""
+        account = self.accounts.find(user)
+        is_full = account.sessions >= self.limits.max_account_sessions or self.accounts.is_full(account)
+        return not self.has_accounts or not is_full
 
     def statistics(self) -> dict[str, Any]:
         return (
@@ -751,8 +718,10 @@ class Core:
                 "handshakes": len(self.door) - len(self.waiting),
                 "handshakes_displaced": self.door.displaced,
                 "waiting_connects": len(self.waiting),
-                "memory_bytes": self.memory_bytes,
-                "memory_pressure": int(self.pressure),
+                "memory_bytes": self.memory.resident_bytes,
+                "memory_pressure": int(self.memory.pressure),
+                "memory_gave_way": self.memory.gave_way,
+                "kept_bytes": self.memory.kept_bytes,
                 "routes": len(self.index.routes),
                 "loop_lag": self.loop_lag,
                 "load_state": int(self.meter.state),

@@ -66,7 +66,7 @@ class Durable:
         """A message that is on disk alone went elsewhere."""
         self.tail -= 1
         self.tail_bytes -= size
-        session.core.queued_bytes -= size
+        session.waits(-size)
         session.core.counters.queued_messages -= 1
 
     def may_send(self, qos: int, seq: int) -> bool:

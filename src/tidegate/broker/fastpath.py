@@ -37,7 +37,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
     session = conn.session
     if (
         core.full
-        or core.pressure
+        or core.memory.pressure
         or core.publish_observers
         or session.durable is not None
         or session.late_until

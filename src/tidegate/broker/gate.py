@@ -59,7 +59,7 @@ class Gate:
         self._has_topic_rules = any(rule.topic_filter is not None for rule in self._classes.rules)
         self._bands: dict[tuple[str, str, str], Band | None] = {}
         self._rates: dict[Hashable, float] = {}  # as the order of service knows them
-        self._table = IdentityTable(self.policy)
+        self._table = IdentityTable(self.policy, most_bytes=core.memory.part_bytes)
         self._calm_since = core.now()
         self.waiters: dict[Connection, None] | None = None  # publishers that are held, and
         self._alarms: dict[Connection, Alarm] = {}  # what ends it
@@ -221,6 +221,7 @@ class Gate:
             "backoff_shed": self.shed,
             "backoff_held": len(self.waiters or ()),
             "backoff_known": len(self._table),
+            "backoff_known_bytes": self._table.size_bytes,
         }
 
     # -- load -----------------------------------------------------------------------------------------------

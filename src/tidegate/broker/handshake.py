@@ -31,6 +31,7 @@ from tidegate.broker.message import Message
 from tidegate.broker.operating import CONTROL_TOPIC
 from tidegate.broker.publishing import bare_properties
 from tidegate.broker.reasons import CloseReason
+from tidegate.broker.session import will_bytes
 from tidegate.broker.wills import Will
 from tidegate.flow.admission import Admission
 from tidegate.flow.load_report import LOAD_TOPIC, NEGOTIATION
@@ -282,12 +283,15 @@ class Handshake(asyncio.Protocol):
         return self.core.admission(client_id)
 
     def _check(self, connect: Connect) -> ReasonCode:
-        features = self.core.features
+        core = self.core
+        features = core.features
         if not connect.client_id:
             if connect.protocol_level < 5 and not connect.clean_start:  # [MQTT3-3.1.3-8]
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
             if not features.allow_zero_length_client_id:
                 return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+        if len(connect.client_id.encode()) > core.limits.max_client_id_bytes and not self.listener.is_link:
+            return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         # Names with a dollar are those of nodes, and of sessions that they have for each other.
         is_node = connect.client_id.startswith(LINK_CLIENT if self.listener.is_link else "$")
         if is_node != self.listener.is_link:
@@ -461,7 +465,11 @@ class Handshake(asyncio.Protocol):
             session.expiry = 0 if is_brief else core.features.persistent_session_expiry
         if verdict.expires is not None:
             conn.expires_at(verdict.expires)
-        wills.keep(session, _will(connect, conn))
+        will = _will(connect)
+        if will is not None:
+            will.message.publisher = session.client_id
+            will.message.author = conn.author_of(will.message.topic)
+        wills.keep(session, will)
         quota = min(properties.get(Property.RECEIVE_MAXIMUM, 65_535), core.limits.max_inflight)
         is_plain = (
             not conn.max_packet_out
@@ -518,10 +526,22 @@ class Handshake(asyncio.Protocol):
         may_be_named = core.authors.may_be_named
         if self._connect.client_id and not may_be_named(user, client_id):
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this client identifier is not for this user"
-        if known is None:
-            return None if core.has_account_room(user) else (ReasonCode.QUOTA_EXCEEDED, CROWDED)
-        if _is_foreign(known, user) and may_be_named(known.user, client_id):
+        if known is None and not core.has_account_room(user):
+            return ReasonCode.QUOTA_EXCEEDED, CROWDED
+        if known is not None and _is_foreign(known, user) and may_be_named(known.user, client_id):
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN
+        return self._too_much(self._connect, known)
+
+    def _too_much(self, connect: Connect, known: Session | None) -> tuple[ReasonCode, str] | None:
+        """Why the node cannot keep what this CONNECT asks it to keep, if so."""
+        core = self.core
+        size = will_bytes(_will(connect))
+        if size > core.limits.max_session_bytes:
+            return ReasonCode.QUOTA_EXCEEDED, "the will is too large"
+        growth = size - (will_bytes(known.will) if known is not None else 0)
+        is_kept = not connect.clean_start or connect.properties.get(Property.SESSION_EXPIRY_INTERVAL)
+        if core.memory.is_short and (growth > 0 or (known is None and is_kept)):
+            return ReasonCode.SERVER_BUSY, "the node is short of memory"
         return None
 
     async def _accept_after(self, first: Awaitable[None], verdict: Verdict) -> None:
@@ -605,7 +625,7 @@ def _is_foreign(session: Session, user: str | None) -> bool:
     return session.user is not None and session.user != user
 
 
-def _will(connect: Connect, conn: Connection) -> Will | None:
+def _will(connect: Connect) -> Will | None:
     given = connect.will
     if given is None:
         return None
@@ -613,8 +633,6 @@ def _will(connect: Connect, conn: Connection) -> Will | None:
     delay = props.pop(Property.WILL_DELAY_INTERVAL, 0)
     expiry = props.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
     message = Message(
-        given.topic.encode(), given.payload, given.qos, given.retain, bare_properties(props), None,
-        conn.session.client_id,
+        given.topic.encode(), given.payload, given.qos, given.retain, bare_properties(props)
     )  # fmt: skip
-    message.author = conn.author_of(message.topic)
     return Will(message=message, delay=delay, expiry=expiry)

@@ -92,7 +92,7 @@ def consume(conn: Connection, data: bytes) -> bytes:
         # One read at a time: the loop would go on for as long as the publisher does.
         conn.set_reading(False)
         core.loop.call_later(SWEEP_PAUSE, conn.resume_reading)
-    if conn.held_bytes > core.limits.max_held_bytes and conn.sweep_left <= 0:
+    if conn.held_bytes > core.memory.read_ahead_bytes and conn.sweep_left <= 0:
         conn.set_reading(False)
     if pos == size:
         return b""
@@ -164,7 +164,7 @@ def unread_bytes(conn: Connection) -> int:
 
 def _has_room(conn: Connection) -> bool:
     """What cannot be dropped is kept, within bounds: then a PINGREQ behind it has to wait, not the memory to grow."""
-    return conn.held_bytes <= conn.core.limits.max_held_bytes + SWEEP_ROOM
+    return conn.held_bytes <= conn.core.memory.read_ahead_bytes + SWEEP_ROOM
 
 
 def sweep(conn: Connection, unread: int) -> None:

@@ -32,7 +32,7 @@ class LateMessages:
         size = message.size_bytes
         session.late_bytes += size
         core.queued_bytes += size
-        if session.late_bytes > core.limits.max_held_bytes:
+        if session.late_bytes > core.memory.read_ahead_bytes:
             conn.set_reading(False)
 
         def now_due() -> None:

@@ -36,6 +36,7 @@ COUNTERS = {
     "connections_total": "Connections accepted",
     "connects_refused": "CONNECT packets refused",
     "handshakes_displaced": "Connections closed before CONNECT because others needed their place",
+    "memory_gave_way": "Connections closed because memory was over its bound, and they held much of it",
     "retained_refused": "Messages delivered and not retained for want of room",
     "sessions_expired": "Sessions that expired",
     "backoff_holds": "Times a publisher was held because it was too fast",
@@ -68,7 +69,8 @@ GAUGES = {
     "handshakes": "Connections that have not completed CONNECT",
     "waiting_connects": "Clients whose turn to connect has not come",
     "memory_bytes": "Resident memory of the process",
-    "memory_pressure": "0 none, 1 no new clients, 2 QoS 0 dropped for slow readers, 3 publishers held",
+    "kept_bytes": "Bytes of sessions, subscriptions, wills and retained messages",
+    "memory_pressure": "0 none, 1 no new clients, 2 nothing new is kept, 3 publishers held, 4 connections give way",
     "routes": "Topics whose recipients are cached",
     "loop_lag": "Seconds the event loop was late at its last tick",
     "load_state": "0 LOW, 1 HIGH, 2 OVERLOAD",
@@ -76,6 +78,7 @@ GAUGES = {
     "lanes_waiting": "Publishers whose messages wait for their turn",
     "backoff_held": "Publishers that are held because they are too fast",
     "backoff_known": "Publishers whose habits are known, connected or not",
+    "backoff_known_bytes": "Bytes of what is known of them",
     # With a lake only
     "recorder_waiting": "Batches that wait to be written to the lake",
     # With a data folder only

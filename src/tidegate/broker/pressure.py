@@ -1,7 +1,8 @@
 """How near the process is to its memory bound, and what is given up at each step.
 
-Order of shedding: new connections first, then QoS 0 for clients that read too slowly, and last QoS 1 and 2
-publishers wait. Whoever is connected and reads in time notices nothing until the last step.
+Order of shedding: new connections first, then QoS 0 for clients that read too slowly and whatever else can be refused,
+then QoS 1 and 2 publishers wait. Whoever is connected, reads in time and asks for nothing new notices nothing until
+then. Only when memory is over its bound, connections give way (`memory.py`).
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ class Pressure(IntEnum):
     NO_NEW_CLIENTS = 1
     DROP_QOS0 = 2
     HOLD = 3
+    GIVE_WAY = 4
 
 
 HOLD_SHARE = 0.95
 DROP_SHARE = 0.90
-STEPS = ((HOLD_SHARE, Pressure.HOLD), (DROP_SHARE, Pressure.DROP_QOS0), (0.80, Pressure.NO_NEW_CLIENTS))
+STEPS = (
+    (1.0, Pressure.GIVE_WAY),
+    (HOLD_SHARE, Pressure.HOLD),
+    (DROP_SHARE, Pressure.DROP_QOS0),
+    (0.80, Pressure.NO_NEW_CLIENTS),
+)
 
 
 def process_memory_bytes() -> int:

@@ -21,6 +21,7 @@ from tidegate.mqtt.errors import (
     MalformedPacket,
     MQTTError,
     ProtocolError,
+    QuotaExceeded,
     ReceiveMaximumExceeded,
     TopicAliasInvalid,
     TopicNameInvalid,
@@ -127,8 +128,8 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
     if qos:
         if store is not None and store.is_blocked:
             return _hold_or_refuse(conn, store, qos, pid)
-        if core.pressure is Pressure.HOLD:
-            return _hold_or_refuse(conn, core, qos, pid)
+        if core.memory.pressure >= Pressure.HOLD and not conn.listener.is_operator:
+            return _hold_or_refuse(conn, core.memory, qos, pid)
         if core.full:
             full = _full_recipient(core, route)
             if full is not None:
@@ -268,6 +269,9 @@ def _resolve_alias(conn: Connection, alias: int, topic: bytes) -> bytes:
         aliases = conn.aliases_in = {}
     if topic:
         _check_name(conn.core, topic)
+        conn.alias_bytes_in += len(topic) - len(aliases.get(alias, b""))
+        if conn.alias_bytes_in > conn.core.limits.max_alias_bytes:
+            raise QuotaExceeded("the topics of this connection's aliases are too long together")
         aliases[alias] = topic
         return topic
     known = aliases.get(alias)

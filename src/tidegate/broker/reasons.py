@@ -15,6 +15,7 @@ class CloseReason(StrEnum):
     SLOW_PACKET = "client did not complete a packet"
     NOT_AUTHORIZED = "not authorised"
     ADMINISTRATIVE = "closed by the administrator"
+    GAVE_WAY = "memory was over its bound"
     MOVED = "sent to another node"
     SHUTDOWN = "server shutting down"
     SERVER_ERROR = "unexpected error in the server"

@@ -6,28 +6,42 @@ A tree of the topics lets a filter visit only what can match.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from tidegate.broker.message import Message
 from tidegate.broker.tree import LevelTree, has_wildcard
 
+if TYPE_CHECKING:
+    from tidegate.broker.account import AccountTable
+    from tidegate.broker.memory import Memory
+
+RETAINED_BYTES = 500  # beside its content; its topic is here and in the tree
+
+
+def kept_size(message: Message) -> int:
+    """What a retained message takes."""
+    return RETAINED_BYTES + len(message.topic) + message.size_bytes
+
 
 class Retained:
-    """At most `capacity` messages, beside those of the node itself; `now` tells the time for expiry.
+    """At most `capacity` messages of `most_bytes`, beside those of the node itself; `now` tells the time for expiry.
 
-    One account leaves `account_capacity` of them at most.
+    One account leaves `account_capacity` of them at most. While memory is short, what comes at QoS 0 is not kept if it
+    would take more than is there already; publishers at QoS 1 and 2 wait before it comes to that.
     """
 
     __slots__ = (
-        "_by_topic", "_by_user", "_own", "_tree", "account_capacity", "capacity", "now", "refused", "size_bytes",
-        "watchers",
+        "_accounts", "_by_topic", "_memory", "_own", "_tree", "account_capacity", "capacity", "most_bytes", "now",
+        "refused", "size_bytes", "watchers",
     )  # fmt: skip
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], accounts: AccountTable, memory: Memory) -> None:
+        self._accounts = accounts
+        self._memory = memory
         self._own = 0  # messages of the node itself
-        self._by_user: dict[str | None, int] = {}  # messages that users left
         self._by_topic: dict[bytes, Message] = {}
         self._tree: LevelTree[bytes] = LevelTree()
-        self.capacity = self.account_capacity = 0
+        self.capacity = self.account_capacity = self.most_bytes = 0
         self.now = now
         self.size_bytes = 0
         self.refused = 0
@@ -43,8 +57,7 @@ class Retained:
             self.remove(topic)
             return True
         old = self._by_topic.get(topic)
-        is_full = old is None and len(self._by_topic) - self._own >= self.capacity
-        if message.publisher and (is_full or not self._has_room_for(old, message)):
+        if message.publisher and not self._has_room_for(old, message):
             self.refused += 1
             return False
         self._put(message, old)
@@ -58,36 +71,42 @@ class Retained:
 
     def _put(self, message: Message, old: Message | None) -> None:
         topic = message.topic
-        if old is not None:
-            self.size_bytes -= old.size_bytes
-        self._count(old, message)
         self._by_topic[topic] = message
-        self.size_bytes += message.size_bytes
+        self._count(old, message)
         if old is None:
             self._tree.put(topic, topic)
 
     def _has_room_for(self, old: Message | None, new: Message) -> bool:
         """Whether the account may leave this, which may replace another's."""
+        if old is None and len(self._by_topic) - self._own >= self.capacity:
+            return False
+        growth = kept_size(new) - (0 if old is None else kept_size(old))
+        if growth > 0 and (self.size_bytes + growth > self.most_bytes or (not new.qos and self._memory.is_short)):
+            return False
         author = new.author
-        if author is None or (old is not None and old.author is not None and old.author.user == author.user):
+        if author is None:
             return True
-        return self._by_user.get(author.user, 0) < self.account_capacity
+        account = self._accounts.find(author.user)
+        if old is not None and old.author is not None and old.author.user == author.user:
+            return growth <= 0 or not self._accounts.is_full(account)
+        return account.retained < self.account_capacity and not self._accounts.is_full(account)
 
     def _count(self, old: Message | None, new: Message | None) -> None:
-        self._own += (new is not None and not new.publisher) - (old is not None and not old.publisher)
-        by_user = self._by_user
-        if new is not None and new.author is not None:
-            by_user[new.author.user] = by_user.get(new.author.user, 0) + 1
-        if old is not None and old.author is not None:
-            by_user[old.author.user] -= 1
-            if not by_user[old.author.user]:
-                del by_user[old.author.user]
+        growth = 0
+        for message, sign in ((new, 1), (old, -1)):
+            if message is not None:
+                size = sign * kept_size(message)
+                growth += size
+                self._own += 0 if message.publisher else sign
+                if message.author is not None:
+                    self._accounts.retain(message.author.user, sign, size)
+        self.size_bytes += growth
+        self._memory.grew(growth)
 
     def remove(self, topic: bytes) -> None:
         old = self._by_topic.pop(topic, None)
         if old is None:
             return
-        self.size_bytes -= old.size_bytes
         self._count(old, None)
         self._tree.remove(topic)
         for watch in self.watchers:

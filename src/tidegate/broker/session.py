@@ -18,6 +18,7 @@ from tidegate.broker.durable import Durable, packet_identifier
 from tidegate.broker.handing_on import GIVEN_ON
 from tidegate.broker.hooks import LINK_RETAINED, LINK_TOPIC
 from tidegate.broker.message import Message
+from tidegate.broker.tree import has_wildcard
 from tidegate.broker.waiting import release
 from tidegate.mqtt.errors import ProtocolError
 
@@ -41,12 +42,25 @@ RawDelivery = tuple[bytes, int, bytes]
 Released = tuple[int, int, int]
 RELEASED = 3  # stands where a delivery has its QoS
 
-DRAINED = 1_000  # messages of a queue sent in one turn; acknowledgements or the next flush continue
+DRAINED = 1_000  # messages of a queue sent in one turn, and
+DRAINED_BYTES = 262_144  # bytes; the socket may be full then. Acknowledgements or the next turn continue.
 RELIEF_BYTES = 131_072  # written at once to a client that has read again
 LARGE = 16_384  # bytes of a payload from which messages in flight are bounded by bytes, too
 FIRST_BYTE = (b"\x30", b"\x32", b"\x34")
 NO_EPOCH = -1  # of rights
+SESSION_BYTES = 1_500  # of a session that has nothing, about
+SUBSCRIPTION_BYTES = 600  # beside its filter; one with wildcards is in the tree once more
+WILL_BYTES = 300
 NEVER = 4_294_967_295  # [MQTT5-3.1.2.11.2]: a session expiry interval that means no expiry
+
+
+def subscription_bytes(name: bytes) -> int:
+    """What a subscription takes, whatever its options."""
+    return SUBSCRIPTION_BYTES + (2 if has_wildcard(name) else 1) * len(name)
+
+
+def will_bytes(will: Will | None) -> int:
+    return 0 if will is None else WILL_BYTES + will.message.size_bytes
 
 
 def _must_arrive(message: Message) -> bool:
@@ -80,6 +94,7 @@ class Session:
         "is_plain",
         "is_stalled",
         "keeps_qos0",
+        "kept_bytes",
         "late_bytes",
         "late_until",
         "left_at",
@@ -106,7 +121,8 @@ class Session:
         self.core = core
         self.client_id = client_id
         self.user: str | None = None
-        self.account: Account | None = None  # it counts for, once it is known whose it is
+        self.account: Account = core.accounts.nobody  # it counts for, once it is known whose it is
+        self.kept_bytes = 0  # beside its queue: subscriptions, will, name
         self.rights_epoch = NO_EPOCH  # in which all that waits was allowed
         self.is_link = False  # another node of the cluster, which asks for rights itself
         self.is_operator = False  # who runs this process, and may do everything
@@ -149,6 +165,45 @@ class Session:
         self.errand: Errand | None = None  # that carries what it has to other members
         self.is_stalled = False  # it acknowledged nothing for long, and others do its work
         self.stall_alarm: Alarm | None = None
+        self._keeps(SESSION_BYTES + len(client_id))
+
+    # -- what it keeps --------------------------------------------------------------------------------------
+
+    def _keeps(self, size: int) -> None:
+        """So many bytes more, or less, are kept for it."""
+        self.kept_bytes += size
+        self.account.kept_bytes += size
+        self.core.memory.grew(size)
+
+    def waits(self, size: int) -> None:
+        """So many bytes more, or less, wait for it."""
+        core = self.core
+        core.queued_bytes += size
+        self.account.kept_bytes += size
+        if core.queued_bytes > core.memory.look_at:
+            core.memory.look()
+
+    def subscribe(self, name: bytes, subscription: Subscription) -> None:
+        """It wants this from now on, by the name it gave; the index is told by the caller."""
+        if name not in self.subscriptions:
+            self._keeps(subscription_bytes(name))
+        self.subscriptions[name] = subscription
+
+    def unsubscribe(self, name: bytes) -> Subscription | None:
+        """It does not want this any more; gives what it was."""
+        gone = self.subscriptions.pop(name, None)
+        if gone is not None:
+            self._keeps(-subscription_bytes(name))
+        return gone
+
+    def unsubscribe_all(self) -> dict[bytes, Subscription]:
+        gone, self.subscriptions = self.subscriptions, {}
+        self._keeps(-sum(map(subscription_bytes, gone)))
+        return gone
+
+    def set_will(self, will: Will | None) -> None:
+        self._keeps(will_bytes(will) - will_bytes(self.will))
+        self.will = will
 
     # -- QoS 0 ----------------------------------------------------------------------------------------------
 
@@ -172,9 +227,7 @@ class Session:
             self.backlog.append((packets, count))
             self.backlog_bytes += size
             core.backlog_bytes += size
-            core.queued_bytes += size
-            if core.queued_bytes > core.watch_at:
-                core.watch_memory()
+            self.waits(size)
             return
         self.queued = True
         self.out.append(packets)
@@ -233,7 +286,11 @@ class Session:
         if durable.copy is not None:
             durable.copy.came(delivery)
         pending = self.pending
-        if durable.tail or (pending is not None and len(pending) >= store.settings.memory_queue):
+        kept = store.settings
+        if durable.tail or (
+            pending is not None
+            and (len(pending) >= kept.memory_queue or self.pending_bytes >= kept.memory_queue_bytes)
+        ):
             if not durable.tail:
                 durable.tail_after = seq - 1
             durable.tail += 1
@@ -381,7 +438,7 @@ class Session:
     def count_out(self, size: int) -> None:
         """A delivery left the queue in memory."""
         self.pending_bytes -= size
-        self.core.queued_bytes -= size
+        self.waits(-size)
         self.core.counters.queued_messages -= 1
 
     def belong_to(self, user: str | None) -> None:
@@ -436,14 +493,13 @@ class Session:
 
     def _count_in(self, size: int) -> None:
         limits = self.core.limits
-        self.core.queued_bytes += size
-        if self.core.queued_bytes > self.core.watch_at:
-            self.core.watch_memory()
+        self.waits(size)
         self.core.counters.queued_messages += 1
         if not self.is_full and (
             self.queued_messages >= limits.max_queued_messages
             or self.queued_bytes >= limits.max_queued_bytes
             or self.core.queued_bytes >= limits.max_total_queued_bytes
+            or (not self.is_link and self.core.accounts.is_full(self.account))
         ):
             self.is_full = True
             self.full_since = self.core.now()
@@ -480,9 +536,9 @@ class Session:
     def _drain_pending(self, pending: deque[Delivery], most: int) -> None:
         core = self.core
         now = core.now()
-        sent = expired = withheld = 0
+        sent = expired = withheld = size = 0
         is_sure = self.rights_epoch == core.rights_epoch
-        while pending and sent < most:
+        while pending and sent < most and size < DRAINED_BYTES:
             delivery = pending[0]
             message, qos, retain, identifiers, seq = delivery
             if qos and not self._may_send(message, qos, seq):
@@ -494,6 +550,7 @@ class Session:
                 self.forget(delivery)
                 continue
             sent += 1
+            size += message.size_bytes
             if not is_sure and not self._may_receive(message):
                 withheld += 1
                 self.forget(delivery)
@@ -508,10 +565,10 @@ class Session:
             self.count_load()
         if withheld:
             self.drop(withheld)
-        if pending and sent == DRAINED:
+        if pending and (sent == DRAINED or size >= DRAINED_BYTES):
             core.loop.call_soon(self.drain)
-        if core.waiters is not None:  # publishers wait for memory, and some was freed
-            core.loop.call_soon(core.watch_memory)
+        if core.memory.waiters is not None:  # publishers wait for memory, and some was freed
+            core.loop.call_soon(core.memory.look)
         if self.is_full:
             if sent:
                 self.full_since = now
@@ -553,7 +610,7 @@ class Session:
                 size += len(packets)
             self.backlog_bytes -= size
             self.core.backlog_bytes -= size
-            self.core.queued_bytes -= size
+            self.waits(-size)
             self.core.counters.bytes_sent += size
             conn.transport.write(b"".join(part))
             if conn in self.core.blocked:
@@ -576,7 +633,7 @@ class Session:
         count = sum(count for _, count in self.backlog or ())
         self.core.counters.publish_sent -= count
         self.drop(count)
-        self.core.queued_bytes -= self.backlog_bytes
+        self.waits(-self.backlog_bytes)
         self.core.backlog_bytes -= self.backlog_bytes
         self.backlog = None
         self.backlog_bytes = 0
@@ -589,6 +646,7 @@ class Session:
             self.queued_messages < limits.max_queued_messages * 0.8
             and self.queued_bytes < limits.max_queued_bytes * 0.8
             and self.core.queued_bytes < limits.max_total_queued_bytes
+            and (self.is_link or not self.core.accounts.is_full(self.account))
         ):
             self.is_full = False
             self.core.has_room_again(self)
@@ -684,7 +742,11 @@ class Session:
         """Re-send in-flight messages within the quota of this connection [MQTT5-3.3.4-9]."""
         unsent, conn = self.unsent, self.conn
         assert unsent is not None and conn is not None
+        size = 0
         while unsent:
+            if size >= DRAINED_BYTES:
+                self.core.loop.call_soon(self.drain)
+                return
             pid = unsent[0]
             entry = self.inflight.get(pid)
             if entry is GIVEN_ON:
@@ -711,6 +773,7 @@ class Session:
                 del self.inflight[pid]
                 self.forget(entry)
             else:
+                size += len(packet)
                 self.write(packet)
         self.unsent = None
         if self.load is not None and self.stall_alarm is None and self.inflight:
@@ -743,14 +806,17 @@ class Session:
     def discard(self) -> None:
         """The session ends: give back what it held."""
         core = self.core
-        core.accounts.leave(self)
-        self.account = None
+        self.unsubscribe_all()
+        self.set_will(None)
         durable = self.durable
         core.counters.queued_messages -= self.queued_messages
         core.counters.discarded += self.queued_messages + sum(
             entry[1] in (1, 2) and entry is not GIVEN_ON for entry in self.inflight.values()
         )
-        core.queued_bytes -= self.queued_bytes
+        core.accounts.leave(self)
+        self.account = core.accounts.nobody
+        self._keeps(-self.kept_bytes)
+        self.waits(-self.queued_bytes)
         if durable is not None:
             entries = [
                 e for e in (*self.inflight.values(), *(self.pending or ())) if len(e) == 5 or e[1] == RELEASED

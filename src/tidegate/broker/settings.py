@@ -86,7 +86,21 @@ class Limits:
     max_topic_alias: int = setting(
         32, "topic aliases a client may use towards us, and we towards it", minimum=0, maximum=65_535
     )
+    max_alias_bytes: int = setting(
+        65_536, "bytes of the topics behind the aliases of one connection, each way", minimum=65_535
+    )
     max_subscriptions: int = setting(10_000, "subscriptions of one session", minimum=1)
+    max_client_id_bytes: int = setting(
+        1_024,
+        "longest client identifier, bytes of UTF-8; longer ones are refused with 0x85",
+        minimum=23,
+        maximum=65_535,
+    )
+    max_session_bytes: int = setting(
+        16_777_216,
+        "bytes of the subscriptions, the will and the name of one session; its queue has bounds of its own",
+        minimum=4_096,
+    )
     max_sessions: int = setting(1_000_000, "sessions, connected or not", minimum=1)
     max_account_sessions: int = setting(
         100_000,
@@ -95,6 +109,13 @@ class Limits:
     )
     max_retained: int = setting(1_000_000, "retained messages", minimum=0)
     max_account_retained: int = setting(100_000, "retained messages that one account left", minimum=0)
+    max_retained_bytes: int = setting(1_073_741_824, "bytes of retained messages", minimum=0)
+    max_account_bytes: int = setting(
+        536_870_912,
+        "bytes that one account may make this node keep: its sessions with their queues and subscriptions, and the "
+        "retained messages it left",
+        minimum=65_536,
+    )
     receive_maximum: int = setting(
         1_024, "unacknowledged QoS 1 and 2 messages a client may have towards us", minimum=1, maximum=65_535
     )
@@ -113,7 +134,8 @@ class Limits:
     max_memory: int = setting(
         0,
         "memory of the process in bytes; near it new clients are refused (80 %), then QoS 0 is dropped for slow "
-        "readers (90 %), then QoS 1 and 2 publishers are held (95 %); 0: three quarters of the machine's",
+        "readers and nothing new is kept (90 %), then QoS 1 and 2 publishers are held (95 %), and over it connections "
+        "give way; 0: three quarters of the machine's",
         minimum=0,
     )
     max_held_bytes: int = setting(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tidegate.broker.hooks import NODE_TOPIC
 from tidegate.broker.index import Subscription
 from tidegate.broker.publishing import answer
+from tidegate.broker.session import subscription_bytes
 from tidegate.broker.tree import PAUSE, has_wildcard
 from tidegate.mqtt import packets
 from tidegate.mqtt.codes import PacketType, ReasonCode
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from tidegate.broker.long_work import Job
     from tidegate.broker.session import Session
 
-PART = 32  # filters, or retained messages, after which others may have their turn
+PART = 32  # filters, or retained messages, after which others may have their turn, and
+PART_BYTES = 65_536  # of the latter
 DECODE_COST, ADD_COST = 6, 10  # of a filter, in units of work
 RETAINED_COST = 5  # of sending one retained message
 NODE_FILTER = NODE_TOPIC.decode()
@@ -70,7 +72,7 @@ def subscribe(conn: Connection, body: bytes) -> Job:
             retained.append(subscription)
     reply = Suback(packet_identifier=packet_identifier, reason_codes=codes, properties=properties)
     packet_out = encode_packet(reply, conn.version, max_packet_size=conn.max_packet_out or None)
-    answer(conn, packet_out, waits=conn.session.durable is not None)
+    answer(conn, packet_out, waits=conn.session.durable is not None and min(codes) < 0x80)
     yield len(codes) % PART * (DECODE_COST + ADD_COST)
     if shared:
         core.help.ask(conn.session, shared)
@@ -108,18 +110,20 @@ def _check(conn: Connection, request: packets.Subscription, identifier: int) -> 
     if not features.wildcard_subscription_available and has_wildcard(topic_filter.encode()):
         return ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, ""
     session = conn.session
+    name = topic_filter.encode()
+    is_new = name not in session.subscriptions
     if conn.feeds is not None and len(conn.feeds) > MAX_FEEDS:
         return ReasonCode.QUOTA_EXCEEDED, "retained messages of earlier subscriptions are still being sent"
-    if (
-        len(session.subscriptions) >= core.limits.max_subscriptions
-        and topic_filter.encode() not in session.subscriptions
-    ):
+    if is_new and len(session.subscriptions) >= core.limits.max_subscriptions:
         return ReasonCode.QUOTA_EXCEEDED, "too many subscriptions"
     asked = shared[1] if shared else topic_filter
     if core.cluster is not None and not conn.listener.is_link and asked.startswith(NODE_FILTER):
         return ReasonCode.NOT_AUTHORIZED, "only for nodes"
     if conn.authorise is not None and not conn.authorise.may_subscribe(conn, asked):
         return ReasonCode.NOT_AUTHORIZED, ""
+    why = core.memory.refusal(session, subscription_bytes(name)) if is_new else ""
+    if why:
+        return ReasonCode.QUOTA_EXCEEDED, why
     return min(request.qos, features.maximum_qos), ""
 
 
@@ -147,7 +151,7 @@ def _add(
         shared[0] if shared else "",
     )
     is_new = core.index.add(subscription)
-    session.subscriptions[name] = subscription
+    session.subscribe(name, subscription)
     if session.durable is not None:
         session.durable.store.save_subscription(session, name, subscription)
     core.tell(lambda observer: observer.on_subscribed(session, subscription))
@@ -179,7 +183,7 @@ def _remove(conn: Connection, topic_filter: bytes) -> ReasonCode:
     cluster = conn.core.cluster if conn.listener.is_link else None
     if cluster is not None and cluster.keeps(session, topic_filter):
         return ReasonCode.SUCCESS
-    subscription = session.subscriptions.pop(topic_filter, None)
+    subscription = session.unsubscribe(topic_filter)
     if subscription is None:
         return ReasonCode.NO_SUBSCRIPTION_EXISTED
     conn.core.index.remove(subscription)
@@ -197,7 +201,7 @@ def _send_retained(conn: Connection, subscription: Subscription) -> Job:
     """Send what is retained for a new subscription."""
     core = conn.core
     session = conn.session
-    sent = 0
+    sent = size = 0
     for message in core.retained.search(subscription.topic_filter):
         if message is None:
             yield PAUSE
@@ -214,7 +218,9 @@ def _send_retained(conn: Connection, subscription: Subscription) -> Job:
                 (subscription.identifier,) if subscription.identifier else (),
             )
         sent += 1
-        if sent % PART == 0:
+        size += len(message.payload)
+        if sent % PART == 0 or size > PART_BYTES:
+            size = 0
             del message  # the next one is looked up after the pause
             yield PART * RETAINED_COST
             if session.conn is not conn:

@@ -133,7 +133,7 @@ class Views:
             "sessions": len(core.sessions),
             "subscriptions": core.index.count,
             "retained": len(core.retained),
-            "memory_bytes": core.memory_bytes,
+            "memory_bytes": core.memory.resident_bytes,
             "queued_messages": counters.queued_messages,
             "queued_bytes": core.queued_bytes,
             "received": counters.publish_received,

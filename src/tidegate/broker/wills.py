@@ -31,7 +31,7 @@ def keep(session: Session, will: Will | None) -> None:
     store = session.core.store
     if store is not None and (will is not None or session.will is not None):
         store.save_will(session.client_id, will)
-    session.will = will
+    session.set_will(will)
 
 
 def may_leave(conn: Connection) -> bool:
@@ -73,7 +73,8 @@ def publish_delayed(session: Session, epoch: int) -> None:
 
 def publish(session: Session) -> None:
     """Once: the session has none after that."""
-    will, session.will = session.will, None
+    will = session.will
+    session.set_will(None)
     if will is not None:
         _publish(session.core, session.client_id, will)
 

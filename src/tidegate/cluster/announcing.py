@@ -106,7 +106,8 @@ class Announcer:
         keeps = self._node.handover.keeps
         gone = [name for name in session.subscriptions if name not in wanted and not keeps(session, name)]
         for name in gone:
-            subscription = session.subscriptions.pop(name)
+            subscription = session.unsubscribe(name)
+            assert subscription is not None
             self._node.core.index.remove(subscription)
             if session.durable is not None:
                 session.durable.store.save_subscription(session, name, None)

@@ -269,7 +269,7 @@ class HeadMoves(Moves):
         if session is not None:
             if move.step in AT_TARGET:
                 self._unpledge(move)
-                session.subscriptions = {}
+                session.unsubscribe_all()
             self._node.core.end_session(session)
         self._take_parts(move.client)
         self._erase(move.client)
@@ -425,7 +425,7 @@ class HeadMoves(Moves):
             )
             if subscription.share:
                 return  # a group is announced with its identifier, by B
-            link.subscriptions[name] = wanted
+            link.subscribe(name, wanted)
             self._node.core.index.add(wanted)
             if link.durable is not None:
                 link.durable.store.save_subscription(link, name, wanted)
@@ -449,7 +449,7 @@ class HeadMoves(Moves):
         for part, is_last in transfer.marked(transfer.parts(iter(rows))):
             self._node.send(peer, "append", {"client": move.client, "rows": part, "is_last": is_last})
         self._unpledge(move)
-        move.session.subscriptions = {}
+        move.session.unsubscribe_all()
         core.end_session(move.session)
         self._erase(move.client)
         core.index.forget_routes()

@@ -143,7 +143,7 @@ class Links:
         if self._node.role is Role.EDGE and b"#" not in session.subscriptions:
             core.make_durable(session)
             everything = Subscription(session, b"#", 2, retain_as_published=True)
-            session.subscriptions[b"#"] = everything
+            session.subscribe(b"#", everything)
             core.index.add(everything)
             if session.durable is not None:
                 session.durable.store.save_subscription(session, b"#", everything)

@@ -38,7 +38,7 @@ class Moves:
     def _subscribe(self, session: Session, rows: list[list[Any]]) -> None:
         core = self._node.core
         for name, subscription in transfer.subscriptions_of(session, rows).items():
-            session.subscriptions[name] = subscription
+            session.subscribe(name, subscription)
             core.index.add(subscription)
             if session.durable is not None:
                 session.durable.store.save_subscription(session, name, subscription)
@@ -137,7 +137,7 @@ class Moves:
             self._node.copier.close(session.client_id)
         wills.keep(session, None)
         session.settle_inflight()
-        session.subscriptions = {}
+        session.unsubscribe_all()
         session.load = None
         session.expiry = 0
         if core.sessions.get(session.client_id) is session:

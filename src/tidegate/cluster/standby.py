@@ -272,11 +272,13 @@ class Shadows(Moves):
             core.make_durable(session)
         wanted = {row[0].encode() for row in about["subscriptions"]}
         for name in [name for name in session.subscriptions if name not in wanted]:
-            core.index.remove(session.subscriptions.pop(name))
+            gone = session.unsubscribe(name)
+            assert gone is not None
+            core.index.remove(gone)
         # Members of groups get their messages from the owner: here they would be members twice.
         rows = [row for row in about["subscriptions"] if not row[0].startswith("$share/")]
         for name, subscription in transfer.subscriptions_of(session, rows).items():
-            session.subscriptions[name] = subscription
+            session.subscribe(name, subscription)
             core.index.add(subscription)
         if known is None:
             known = self.shadows[client] = Shadow(owner=owner, about=about)

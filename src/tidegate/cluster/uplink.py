@@ -220,7 +220,7 @@ class Uplink:
             if part and conn is not None:
                 session.backlog_bytes -= size
                 core.backlog_bytes -= size
-                core.queued_bytes -= size
+                session.waits(-size)
                 core.counters.bytes_sent += size
                 conn.transport.write(b"".join(part))
             if not backlog:
@@ -256,7 +256,7 @@ class Uplink:
             if dropped:
                 session.backlog_bytes -= size
                 core.backlog_bytes -= size
-                core.queued_bytes -= size
+                session.waits(-size)
                 core.counters.publish_sent -= dropped
                 session.drop(dropped)
                 self.shed += dropped

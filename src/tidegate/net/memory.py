@@ -202,4 +202,5 @@ class MemoryTransport(asyncio.Transport):
         self._is_lost = True
         self._is_closing = True
         self._buffer.clear()
-        self._protocol.connection_lost(error)
+        protocol, self._protocol = self._protocol, asyncio.Protocol()  # as other transports, it lets go of who used it
+        protocol.connection_lost(error)

@@ -91,7 +91,7 @@ class Watched:
             "sessions": len(core.sessions),
             "connections": len(core.connections),
             "handshakes": len(core.door),
-            "partial": len(core.partial),
+            "partial": len(core.unfinished),
             "blocked": len(core.blocked),
             "closing": len(core.closing),
             "alarms": len(core.alarms),

@@ -334,4 +334,4 @@ def test_many_small_clients_come_and_go_and_nothing_is_left(
     left = broker.statistics()
     assert (left["sessions"], left["subscriptions"], left["queued_bytes"], left["handshakes"]) == (0, 0, 0, 0)
     core = broker.broker.core
-    assert broker.call(lambda: (len(core.partial), len(core.blocked), len(core.closing))) == (0, 0, 0)
+    assert broker.call(lambda: (len(core.unfinished), len(core.blocked), len(core.closing))) == (0, 0, 0)

@@ -6,8 +6,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.bare_core import bare_core
 from tests.strategies import plain_filters
-from tidegate.broker.core import Core
 from tidegate.broker.index import MAX_ROUTES, Route, Subscription, SubscriptionIndex
 from tidegate.broker.session import Session
 from tidegate.broker.shared import SharedGroup
@@ -21,7 +21,7 @@ TOPICS = [
 
 def recipient(name: str, version: int = 5, is_plain: bool = True) -> Session:
     """A session as the index sees it: it never asks for the rest of the node."""
-    session = Session(cast(Core, None), name)
+    session = Session(bare_core(), name)
     session.version = version
     session.is_plain = is_plain
     return session

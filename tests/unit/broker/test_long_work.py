@@ -5,6 +5,7 @@ import pytest
 from tests.unit.broker.memory import Peer, Room, run
 from tidegate.broker.holding import TURN_BUDGET
 from tidegate.broker.long_work import STEP, Job
+from tidegate.broker.memory import Memory
 from tidegate.mqtt.packets import Pingreq, Pingresp, Suback, Subscribe, Subscription
 from tidegate.mqtt.primitives import write_variable_byte_integer
 
@@ -53,6 +54,39 @@ def test_jobs_take_turns_and_one_that_fails_harms_no_other(caplog: pytest.LogCap
 
     run(main())
     assert "unexpected error in long work" in caplog.text
+
+
+def test_jobs_that_take_much_memory_wait_for_room_small_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Memory, "part_bytes", 1_000)
+
+    async def main() -> None:
+        room = await Room.open()
+        begun: list[str] = []
+        under_way: list[int] = [0]
+        most: list[int] = [0]
+
+        def job(name: str, size: int) -> Job:
+            begun.append(name)
+            under_way[0] += size
+            most[0] = max(most[0], under_way[0])
+            for _ in range(3):
+                yield STEP
+            under_way[0] -= size
+
+        work = room.core.long_work
+        work.add(job("huge", 5_000), 5_000)  # alone it may go on, whatever it takes
+        work.add(job("large", 900), 900)
+        dropped = job("dropped", 300)
+        work.add(dropped, 300)
+        work.add(job("small", 50), 50)
+        work.add(job("free", 0))
+        work.drop(dropped)
+        await room.until(lambda: not len(work))
+        assert begun == ["free", "small", "large", "huge"]
+        assert most[0] == 5_000 and not work._sizes
+        await room.close()
+
+    run(main())
 
 
 def test_what_is_behind_a_long_subscribe_is_answered_behind_it() -> None:

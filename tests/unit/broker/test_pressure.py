@@ -26,8 +26,9 @@ from tidegate.broker.pressure import (
         (0.90, Pressure.DROP_QOS0),
         (0.949, Pressure.DROP_QOS0),
         (0.95, Pressure.HOLD),
-        (1.0, Pressure.HOLD),
-        (7.5, Pressure.HOLD),
+        (0.999, Pressure.HOLD),
+        (1.0, Pressure.GIVE_WAY),
+        (7.5, Pressure.GIVE_WAY),
     ],
 )
 def test_each_step_begins_at_its_share_of_the_bound(share: float, step: Pressure) -> None:
@@ -40,13 +41,10 @@ def test_more_memory_never_means_less_pressure(one: float, other: float) -> None
     assert pressure_of(low) <= pressure_of(high)
 
 
-def test_new_clients_go_first_then_qos_0_then_publishers_wait() -> None:
-    assert [step for _, step in sorted(STEPS)] == [
-        Pressure.NO_NEW_CLIENTS,
-        Pressure.DROP_QOS0,
-        Pressure.HOLD,
-    ]
-    assert sorted(Pressure) == [Pressure.NONE, Pressure.NO_NEW_CLIENTS, Pressure.DROP_QOS0, Pressure.HOLD]
+def test_new_clients_go_first_then_qos_0_then_publishers_wait_then_connections_give_way() -> None:
+    order = [Pressure.NO_NEW_CLIENTS, Pressure.DROP_QOS0, Pressure.HOLD, Pressure.GIVE_WAY]
+    assert [step for _, step in sorted(STEPS)] == order
+    assert sorted(Pressure) == [Pressure.NONE, *order]
 
 
 def test_memory_of_this_process_follows_what_it_takes() -> None:

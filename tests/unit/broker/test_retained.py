@@ -3,12 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.bare_core import bare_core
 from tests.strategies import plain_filters
 from tests.unit.broker.memory import Room, run
 from tidegate.broker.connection import Connection
 from tidegate.broker.hooks import Hooks
 from tidegate.broker.message import Message
-from tidegate.broker.retained import Retained
+from tidegate.broker.retained import Retained, kept_size
 from tidegate.broker.session import Session
 from tidegate.broker.subscribing import _send_retained
 from tidegate.mqtt.topics import matches
@@ -41,8 +42,10 @@ class Clock:
 
 
 def make_retained(capacity: int, now: Clock) -> Retained:
-    retained = Retained(now)
+    core = bare_core()
+    retained = Retained(now, core.accounts, core.memory)
     retained.capacity = retained.account_capacity = capacity
+    retained.most_bytes = 1_000_000
     return retained
 
 
@@ -69,7 +72,7 @@ def test_match_agrees_with_the_plain_matcher(kept: list[tuple[str, bytes]], filt
     for topic, payload in model.items():
         message = retained.get(topic.encode())
         assert message is not None and message.payload == payload
-    assert retained.size_bytes == sum(m.size_bytes for m in retained._by_topic.values())
+    assert retained.size_bytes == sum(kept_size(m) for m in retained._by_topic.values())
     for topic in list(model):
         retained.remove(topic.encode())
     assert (len(retained), retained.size_bytes, retained._tree.count) == (0, 0, 0)

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from tests.bare_core import bare_core
 from tidegate.broker.connection import Connection
-from tidegate.broker.core import Core
 from tidegate.broker.index import Subscription
 from tidegate.broker.session import Session
 from tidegate.broker.shared import SharedGroup
@@ -19,7 +19,7 @@ from tidegate.flow.shared import ClientLoad, Member
 
 def member(name: str, *, is_away: bool = False, is_paused: bool = False, is_full: bool = False) -> Session:
     """A session as a group sees it; that it has a connection is all that counts of it."""
-    session = Session(cast(Core, None), name)
+    session = Session(bare_core(), name)
     session.conn = None if is_away else cast(Connection, object())
     session.paused = is_paused
     session.is_full = is_full

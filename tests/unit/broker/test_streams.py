@@ -267,7 +267,7 @@ def test_a_packet_larger_than_a_turn_arrives_however_it_is_dribbled() -> None:
             await room.settle()
         assert subscriber.messages() == [("big", payload, 1)] * 2
         assert len(publisher.of(Puback)) == 2
-        assert not room.core.partial
+        assert not room.core.unfinished
         await room.close()
 
     run(main())

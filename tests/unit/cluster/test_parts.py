@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.bare_core import bare_core
 from tidegate.broker.durable import packet_identifier
 from tidegate.broker.hooks import ConnectRequest
 from tidegate.broker.index import Subscription
@@ -142,7 +143,7 @@ def test_the_shortest_time_that_was_asked_for_counts_also_of_a_group() -> None:
 
 
 def test_sizes_of_topics_are_forgotten_when_there_are_too_many() -> None:
-    core = cast(Any, SimpleNamespace(publish_observers=()))
+    core = cast(Any, bare_core(publish_observers=()))
     route = SimpleNamespace(targets=[SimpleNamespace(session=Session(core, "c"))])
     core.index = SimpleNamespace(route=lambda _: route)
     agent = EdgeAgent(core, "e0", uplink=1.0, downlink=1.0, budget=9.0, budgets={})

@@ -110,12 +110,20 @@ class Reader:
             "SELECT client_id, topic, payload, qos, retain, properties, delay, expiry, due, author FROM will"
         )
 
-    def queue_page(self, sid: int, after: int, limit: int) -> list[Row]:
-        """Entries behind `after`, in order, that are not waiting for PUBCOMP."""
+    def queue_page(self, sid: int, after: int, limit: int, most_bytes: int) -> list[Row]:
+        """Entries behind `after`, in order, that are not waiting for PUBCOMP; over `most_bytes` by one at most."""
+        page: list[Row] = []
         with self._lock:
-            return self._db.execute(
+            rows = self._db.execute(
                 "SELECT q.seq, m.id, q.qos, q.retain, q.identifiers, m.topic, m.payload, m.qos, m.properties, "
                 "m.expires, m.publisher, q.share FROM queue q JOIN message m ON m.id = q.message_id "
                 "WHERE q.session_id = ? AND q.seq > ? AND q.released = 0 ORDER BY q.seq LIMIT ?",
                 (sid, after, limit),
-            ).fetchall()
+            )
+            for row in rows:
+                page.append(row)
+                most_bytes -= len(row[6])
+                if most_bytes < 0:
+                    break
+            rows.close()
+        return page

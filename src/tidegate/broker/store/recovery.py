@@ -247,7 +247,7 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
             if sid in unsure:
                 owner.durable.kept_seq = last
             core.counters.queued_messages += count
-            core.queued_bytes += size
+            owner.waits(size)
     for sid, seq, mid, size in reader.released():
         owner = by_id.get(sid)
         if owner is not None and owner.durable is not None:
@@ -255,7 +255,7 @@ def restore(core: Core, store: Store, reader: Reader) -> None:
             owner.durable.tail -= 1
             owner.durable.tail_bytes -= size
             core.counters.queued_messages -= 1
-            core.queued_bytes -= size
+            owner.waits(-size)
     for sid, identifier in reader.inbound():
         owner = by_id.get(sid)
         if owner is not None:
@@ -325,7 +325,7 @@ def _restore_subscriptions(core: Core, by_id: dict[int, Session], reader: Reader
             identifier,
             shared[0] if shared else "",
         )
-        session.subscriptions[name] = subscription
+        session.subscribe(name, subscription)
         core.index.add(subscription)
         _progress("subscriptions", count)
 
@@ -340,7 +340,7 @@ def _restore_wills(core: Core, store: Store, reader: Reader) -> None:
         if session is None:
             core.loop.call_soon(wills.publish_stored, core, client_id, will)
             continue
-        session.will = will
+        session.set_will(will)
         at = core.now() + delay if due is None else store.loop_time(due)
         assert at is not None
         if due is None:

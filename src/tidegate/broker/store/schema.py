@@ -99,6 +99,9 @@ ADDED: dict[int, dict[str, dict[str, Any]]] = {
 }
 
 
+WRITER_CACHE, READER_CACHE = 32_768, 4_096  # KiB
+
+
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection set up for the store; the caller serialises its use."""
     if not read_only and not path.exists():
@@ -113,7 +116,8 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA wal_autocheckpoint = 4000")
-    db.execute("PRAGMA cache_size = -32768")
+    # Reading goes once through a queue, page by page; writing comes back to the same pages.
+    db.execute(f"PRAGMA cache_size = -{READER_CACHE if read_only else WRITER_CACHE}")
     return db
 
 

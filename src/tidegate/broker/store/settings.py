@@ -36,6 +36,9 @@ class StoreSettings:
         "messages of one session kept in memory as well; the rest of its queue is on disk only",
         minimum=10,
     )
+    memory_queue_bytes: int = setting(
+        1_048_576, "bytes of these messages; beyond, they are on disk only as well", minimum=1_024
+    )
     on_damage: OnDamage = setting(
         OnDamage.RECOVER,
         "a damaged file: set it aside and go on with what can be read (recover), or do not start (refuse)",

@@ -175,7 +175,7 @@ class Store:
             durable.sid, session.client_id, session.user, session.expiry, session.version, gone_at,
             durable.sent_seq,
         )  # fmt: skip
-        self._note(0)
+        self._note(ROW_OVERHEAD + len(session.client_id))
         if is_connected and session.conn is not None:
             # What a former connection asked for may not be on disk yet. A repetition on this one must not be
             # answered sooner: every answer waits for this batch, and with it for all before.
@@ -199,7 +199,7 @@ class Store:
                 subscription.identifier,
             )  # fmt: skip
         self.batch.subscriptions[_durable(session).sid, name] = row
-        self._note(0)
+        self._note(ROW_OVERHEAD + len(name))
 
     # -- queues ---------------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Store:
         reader = self._reader
         try:
             rows = await self._loop.run_in_executor(
-                None, reader.queue_page, _durable(session).sid, after, limit
+                None, reader.queue_page, _durable(session).sid, after, limit, self.settings.memory_queue_bytes
             )
         except sqlite3.Error as error:
             if self._read_failure != str(error):
@@ -342,7 +342,7 @@ class Store:
                 self.store_time(due), _author(m),
             )  # fmt: skip
         self.batch.wills[client_id] = row
-        self._note(0)
+        self._note(ROW_OVERHEAD + len(client_id) + (0 if will is None else will.message.size_bytes))
 
     # -- commits --------------------------------------------------------------------------------------------
 

@@ -9,13 +9,16 @@ connected counts among those that tell what is usual, so names that are used up 
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
 from tidegate.flow.backoff.base import BackoffPolicy, Prior, Publisher
 
 CAPACITY: Final = 65_536
+STATE_BYTES: Final = 1_600  # of what is known of one publisher, beside its name
 EVICT_TRIES: Final = 8  # bounds the work of one connection
 LEFT_AT_ADDRESS: Final = 16  # states that wait at one address; the newest is continued first
 
@@ -27,6 +30,10 @@ class Identity(NamedTuple):
     user: str = ""
 
 
+def _size(identity: Identity) -> int:
+    return STATE_BYTES + sys.getsizeof(identity.client_id) + sys.getsizeof(identity.user)
+
+
 @dataclass(slots=True)
 class _Known:
     publisher: Publisher
@@ -36,23 +43,39 @@ class _Known:
 class IdentityTable:
     """Publishers by identity, the longest unused forgotten first, and states left at addresses.
 
-    `capacity` bounds both tables; clients that are connected count, but stay. A state left at an address is continued
-    within `memory` seconds. Two ids that share a state share its allowance as well.
+    `capacity` and `most_bytes` bound each table; clients that are connected count, but stay. A state left at an address
+    is continued within `memory` seconds. Two ids that share a state share its allowance as well.
     """
 
-    __slots__ = ("_capacity", "_known", "_left", "_memory", "_policy")
+    __slots__ = (
+        "_capacity", "_known", "_known_bytes", "_left", "_left_bytes", "_left_count", "_memory", "_most_bytes",
+        "_policy",
+    )  # fmt: skip
 
-    def __init__(self, policy: BackoffPolicy, *, capacity: int = CAPACITY, memory: float = 600.0) -> None:
+    def __init__(
+        self,
+        policy: BackoffPolicy,
+        *,
+        capacity: int = CAPACITY,
+        most_bytes: float = inf,
+        memory: float = 600.0,
+    ) -> None:
         if capacity < 1:
             raise ValueError("capacity must be at least 1")
         self._policy = policy
         self._capacity = capacity
         self._memory = memory
+        self._most_bytes = most_bytes
         self._known: OrderedDict[Identity, _Known] = OrderedDict()
-        self._left: OrderedDict[str, list[tuple[float, Publisher]]] = OrderedDict()
+        self._left: OrderedDict[str, list[tuple[float, Identity, Publisher]]] = OrderedDict()
+        self._known_bytes = self._left_bytes = self._left_count = 0
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._known_bytes + self._left_bytes
 
     def open(
         self, client_id: str, user: str, address: str, now: float, prior: Prior | None = None
@@ -71,7 +94,8 @@ class IdentityTable:
         else:
             self._policy.join(publisher)
         self._known[identity] = _Known(publisher, 1)
-        if len(self._known) > self._capacity:
+        self._known_bytes += _size(identity)
+        if len(self._known) > self._capacity or self._known_bytes > self._most_bytes:
             self._evict()
         return publisher
 
@@ -86,7 +110,8 @@ class IdentityTable:
 
     def close(self, client_id: str, user: str, address: str, now: float) -> None:
         """The client's connection is gone. What was learnt stays."""
-        known = self._known.get(Identity(client_id, user))
+        identity = Identity(client_id, user)
+        known = self._known.get(identity)
         if known is None:
             return
         known.connections -= 1
@@ -95,26 +120,37 @@ class IdentityTable:
         self._policy.leave(known.publisher)
         if known.publisher.is_in_good_standing or not address:
             return
-        left = self._left.setdefault(address, [])
-        left[:] = [entry for entry in left if entry[1] is not known.publisher][-LEFT_AT_ADDRESS + 1 :]
-        left.append((now, known.publisher))
-        self._left.move_to_end(address)
-        if len(self._left) > self._capacity:
-            self._left.popitem(last=False)
+        before = self._left.pop(address, [])
+        after = [entry for entry in before if entry[2] is not known.publisher][-LEFT_AT_ADDRESS + 1 :]
+        after.append((now, identity, known.publisher))
+        self._left[address] = after
+        self._count_left(after, 1)
+        self._count_left(before, -1)
+        while self._left_count > self._capacity or self._left_bytes > self._most_bytes:
+            self._count_left(self._left.popitem(last=False)[1], -1)
 
     def _take(self, address: str, now: float) -> Publisher | None:
         left = self._left.get(address)
         if left is None:
             return None
-        when, publisher = left.pop()
+        entry = left.pop()
+        self._count_left([entry], -1)
         if not left:
             del self._left[address]
+        when, _, publisher = entry
         return publisher if now - when <= self._memory else None
+
+    def _count_left(self, entries: list[tuple[float, Identity, Publisher]], sign: int) -> None:
+        self._left_count += sign * len(entries)
+        self._left_bytes += sign * sum(_size(identity) for _, identity, _ in entries)
 
     def _evict(self) -> None:
         """Forget the longest unused that is not connected; if there is none at hand, the bound is on connections."""
         for _ in range(EVICT_TRIES):
             identity, oldest = self._known.popitem(last=False)
             if oldest.connections <= 0:
-                return
-            self._known[identity] = oldest
+                self._known_bytes -= _size(identity)
+                if self._known_bytes <= self._most_bytes:
+                    return
+            else:
+                self._known[identity] = oldest

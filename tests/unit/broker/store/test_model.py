@@ -316,7 +316,7 @@ def _read(reader: Reader) -> dict[str, Any]:
     queues: dict[str, Any] = {client: {} for client in clients.values()}
     released: dict[str, Any] = {client: {} for client in clients.values()}
     for sid, client in clients.items():
-        for row in reader.queue_page(sid, 0, 10_000):
+        for row in reader.queue_page(sid, 0, 10_000, 10_000_000):
             seq, mid, qos, retain, text, topic, payload, message_qos = row[:8]
             identifiers = tuple(map(int, text.split()))
             queues[client][seq] = (mid, qos, bool(retain), identifiers, topic, payload, message_qos)
