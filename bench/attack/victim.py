@@ -1,25 +1,21 @@
-"""The node that is attacked, a process of its own, and the client that notices what the others do to it."""
+"""The node that is attacked: a process of its own, with listeners of all kinds."""
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from bench.attack.wires import Way
+from bench.brokers import free_port
 from bench.soak.broker import BrokerProcess
-from tidegate.mqtt import Pingresp
-from tidegate.testing.raw import ConnectionEndedError, RawClient
+from tidegate.testing.certificates import make_authority
+from tidegate.testing.raw import RawClient
 
-PING = b"\xc0\x00"
-PAUSE = 0.01  # seconds between a PINGRESP and the next PINGREQ
-PATIENCE = 10.0  # seconds a PINGRESP may take before the witness gives up
-SILENT = 60.0  # seconds that stand for a ping that was never answered
+PATIENCE = 10.0  # seconds the operator waits for an answer
+KINDS = ("tcp", "tls", "ws", "wss", "unix", "proxied")
 
 
 class Victim(BrokerProcess):
-    """A node with a memory bound, and a socket for its operator in `folder`."""
+    """A node with a memory bound, and a socket for its operator in `folder`; `ways` are those of `KINDS` into it."""
 
     def __init__(self, folder: Path, bound_bytes: int, *settings: str, data: Path | None = None) -> None:
         self.bound_bytes = bound_bytes
@@ -31,6 +27,29 @@ class Victim(BrokerProcess):
             *settings,
             data=data,
         )
+        self.ways = {
+            "tcp": Way(name="tcp", port=self.port),
+            "tls": Way(name="tls", port=free_port(), is_tls=True),
+            "ws": Way(name="ws", port=free_port(), is_websocket=True),
+            "wss": Way(name="wss", port=free_port(), is_tls=True, is_websocket=True),
+            "unix": Way(name="unix", path=folder / "clients.sock"),
+            "proxied": Way(name="proxied", port=free_port(), is_proxied=True),
+        }
+        config = folder / "tidegate.toml"
+        config.write_text("".join(self._listeners(folder)))
+        self._command += ["--config", str(config)]
+
+    def _listeners(self, folder: Path) -> list[str]:
+        issued = make_authority(folder).issue("localhost")
+        keys = f'certfile = "{issued.certificate}"\nkeyfile = "{issued.key}"\n'
+        found = []
+        for name, way in self.ways.items():
+            place = f'path = "{way.path}"\n' if way.path is not None else f"port = {way.port}\n"
+            kind = {"proxied": "tcp"}.get(name, name)
+            found.append(f'[[listeners]]\ntype = "{kind}"\n{place}')
+            found.append(keys if way.is_tls else "")
+            found.append("proxy_protocol = true\nallow_anonymous = true\n" if way.is_proxied else "")
+        return found
 
     @property
     def peak_share(self) -> float:
@@ -43,40 +62,3 @@ class Victim(BrokerProcess):
         connack = client.connect("boss")
         assert not connack.reason_code, connack
         return client
-
-
-class Witness:
-    """A client that pings as fast as it is answered. `pings` are (when, seconds), in order."""
-
-    def __init__(self, port: int, client_id: str = "witness") -> None:
-        self._client = RawClient(port, timeout=PATIENCE)
-        self._client.connect(client_id, keep_alive=0)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
-        self.pings: list[tuple[float, float]] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._client.close()
-
-    @property
-    def worst(self) -> float:
-        return max(seconds for _, seconds in self.pings)
-
-    def _run(self) -> None:
-        while not self._stop.wait(PAUSE):
-            began = time.monotonic()
-            try:
-                self._client.send_bytes(PING)
-                self._client.expect(Pingresp)
-            except (TimeoutError, ConnectionEndedError, OSError):
-                self.pings.append((began, SILENT))
-                return
-            self.pings.append((began, time.monotonic() - began))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.broker import control, fastpath, holding, judging, publishing
 from tidegate.broker.holding import COSTS, TURN_BUDGET
-from tidegate.broker.lanes import PART
+from tidegate.broker.lanes import BRIEF, PART
 from tidegate.broker.listener import link_packet
 from tidegate.broker.message import Author, Message
 from tidegate.broker.reasons import CloseReason
@@ -208,9 +208,9 @@ class Connection(asyncio.Protocol):
             data = b"".join((rest, data))
             self._forget_partial()
             self.need = 0
-        if core.lanes.is_open and data[0] >> 4 == PacketType.PUBLISH and self.held is None:
+        if core.lanes.is_open and (size > BRIEF or data[0] >> 4 == PacketType.PUBLISH):
             self.more = data
-            core.lanes.put(self)
+            self._wait_in_lane(data)
             self.set_reading(False)  # else the loop reads on, up to 8 MB, before anybody else has its turn
             return
         if len(data) > PART:
@@ -245,9 +245,15 @@ class Connection(asyncio.Protocol):
                 gate.close(self)
             elif seconds > 0.0:
                 gate.hold(self, seconds)
-            if now - core.turn_began > LONG_TURN:
-                core.lanes.is_open = True  # a turn must not grow with the number of publishers
         return left
+
+    def _wait_in_lane(self, data: bytes) -> None:
+        """Until its turn comes, `more` waits, which begins with `data`."""
+        lanes = self.core.lanes
+        if data[0] >> 4 == PacketType.PUBLISH and self.held is None:
+            lanes.put(self)
+        else:
+            lanes.put_other(self)
 
     def _is_choked(self) -> bool:
         """Whether the client asks and does not read our answers."""
@@ -351,10 +357,10 @@ class Connection(asyncio.Protocol):
         core = self.core
         if self.job is not None:
             return
-        if core.lanes.is_open and data[0] >> 4 == PacketType.PUBLISH:
-            core.lanes.put(self)
+        if core.lanes.is_open:
+            self._wait_in_lane(data)
         else:
-            core.loop.call_soon(self.serve)
+            core.lanes.put_other(self)
 
     def do(self, job: Job, size: int) -> None:
         """Do what a packet of so many bytes asks for: at once if that is short, else in parts, and what comes behind
@@ -540,6 +546,8 @@ class Connection(asyncio.Protocol):
             if received:  # only a whole packet shows that the client is alive [MQTT5-3.1.2-20]
                 self.last_seen = core.now()
                 core.counters.messages_received += received
+                if 0.0 < core.turn_began < self.last_seen - LONG_TURN:
+                    core.lanes.is_open = True  # a turn must not grow with the number of clients
         if pos == size:
             return b""
         rest = data[pos:] if pos else data
@@ -754,7 +762,7 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """The socket takes more and nothing older waits: continue what stopped for it."""
         if self.more is not None:
-            self.core.loop.call_soon(self.serve)
+            self.core.lanes.put_other(self)
         else:
             self.resume_reading()
         self.feed()

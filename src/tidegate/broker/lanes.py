@@ -1,12 +1,14 @@
-"""Lanes: the order in which chunks of publishers are served while the node is behind.
+"""Lanes: the order in which chunks are served while the node is behind.
 
-While the loop keeps up, a chunk is handled where it arrives. Under load it waits here until the end of the turn, and
-the most urgent are served first: rare senders before fast ones, with ageing (`flow/priority`). A connection has at most
-one chunk here and is not read while it waits, so memory is bounded by the number of connections.
+While the loop keeps up, a chunk is handled where it arrives. Under load it waits here until the end of the turn. A
+connection has at most one chunk here and is not read while it waits, so memory is bounded by the number of connections.
+
+There are two lanes. In that of publishers the most urgent are served first: rare senders before fast ones, with ageing
+(`flow/priority`). In the other are long chunks of everything else (thousands of PINGREQs, say), and what a turn had no
+time for, small ones first. A few acknowledgements, a PINGREQ or a short SUBSCRIBE pass by.
 
 The loop works in slices, between which it looks for new messages. While slow senders are there, slices are short, for
 their sake; among fast ones only, long ones are cheaper.
-Acknowledgements, PINGREQ and subscriptions do not pass through here.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
 
+BRIEF = 64  # bytes of a chunk without a message in it that is handled at once
+PATIENCE = 1e-6  # seconds that a chunk in the other lane waits longer for each of its bytes
 SMALL = 2_048  # bytes of a chunk that does not have to wait for a larger one behind it before it is written
 SLOW_SENDER = 100.0  # messages a second of somebody whose next one should not wait for a whole long slice
 SLICE, SHORT_SLICE = 0.002, 0.0005  # seconds of work before the loop looks for new messages
@@ -28,11 +32,14 @@ SHORT_FOR = 1.0  # seconds since a slow sender was seen
 class Lanes:
     """`is_open`: chunks go through here."""
 
-    __slots__ = ("_core", "_heap", "_is_scheduled", "_order", "_short_until", "_slice", "is_open", "part")
+    __slots__ = (
+        "_core", "_heap", "_is_scheduled", "_order", "_others", "_short_until", "_slice", "is_open", "part"
+    )  # fmt: skip
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._heap: list[tuple[float, int, float, Connection]] = []  # key, order, arrival
+        self._others: list[tuple[float, int, Connection]] = []  # due, order
         self._order = 0
         self._is_scheduled = False
         self._short_until = 0.0
@@ -41,10 +48,10 @@ class Lanes:
         self.is_open = False
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._others)
 
     def put(self, conn: Connection) -> None:
-        """The connection has a chunk in `more`."""
+        """The connection has a chunk in `more` that begins with a message."""
         core = self._core
         if not core.turn_began:
             core.begin_turn()
@@ -58,9 +65,19 @@ class Lanes:
         ):
             self._short_until = now + SHORT_FOR
             self._slice, self.part = SHORT_SLICE, SHORT_PART
+        self._schedule()
+
+    def put_other(self, conn: Connection) -> None:
+        """The connection has something else in `more`, or the rest of what it had a turn for."""
+        self._order += 1
+        due = self._core.now() + len(conn.more or b"") * PATIENCE
+        heapq.heappush(self._others, (due, self._order, conn))
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            core.loop.call_soon(self._serve)
+            self._core.loop.call_soon(self._serve)
 
     def _serve(self) -> None:
         self._is_scheduled = False
@@ -79,7 +96,10 @@ class Lanes:
             has_small = is_small
             conn.serve()
             now = core.now()
+        others = self._others
+        until = core.now() + SLICE
+        while others and core.now() < until:
+            heapq.heappop(others)[2].serve()
         core.flush()
-        if heap and not self._is_scheduled:
-            self._is_scheduled = True
-            core.loop.call_soon(self._serve)
+        if heap or others:
+            self._schedule()

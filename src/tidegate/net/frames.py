@@ -23,6 +23,9 @@ except ImportError:  # the library was installed without its C extension
 # MQTT packets need not align with them [MQTT5-6.0.0-2].
 MAX_SENT_FRAME_BYTES = 512 * 1024
 
+TURN = 500  # frames with payload after which others may have their turn: about half a millisecond
+OTHER_COST = 6  # times as long takes what the library looks at
+
 _FIN = 0x80
 _BINARY_FIN = _FIN | Opcode.BINARY
 _SHORT_HEADERS = [bytes((_BINARY_FIN, length)) for length in range(126)]
@@ -51,10 +54,14 @@ def _nothing(_frame: bytes, _payload: list[bytes]) -> bool:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Holds at most one unfinished frame of `max_frame_bytes`."""
+    """Cuts a stream of bytes into frames. Holds at most one unfinished frame of `max_frame_bytes`.
+
+    After `TURN` units of work it leaves the rest for the next `feed`, and `has_more`.
+    """
 
     __slots__ = (
-        "_needed", "_other", "_tail", "_whole_binary", "is_in_message", "is_one_by_one", "max_frame_bytes",
+        "_needed", "_other", "_tail", "_whole_binary", "has_more", "is_in_message", "is_one_by_one",
+        "max_frame_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +77,7 @@ class FrameReader:
         self._needed = 0
         self.is_in_message = False
         self.is_one_by_one = False  # the rest of a chunk waits for the next `feed`
+        self.has_more = False  # that can be read without another byte
 
     @property
     def held_bytes(self) -> int:
@@ -93,6 +101,8 @@ class FrameReader:
             self._tail.clear()
         payload: list[bytes] = []
         position, size = 0, len(data)
+        left = TURN
+        self.has_more = False
         while position < size:
             end, start = self._find_end(data, position, size)
             if end > size:
@@ -105,10 +115,14 @@ class FrameReader:
                 payload.append(apply_mask(body, data[start - 4 : start]) if second >= 0x80 else body)
             elif not self._other(data[position:end], payload):
                 break
+            else:
+                left -= OTHER_COST
+            left -= 1
             position = end
-            if self.is_one_by_one and payload:
+            if (left <= 0 and position < size) or (self.is_one_by_one and payload):
                 self._needed = 0
                 self._tail += data[position:]
+                self.has_more = left <= 0
                 break
         return payload
 

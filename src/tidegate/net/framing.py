@@ -59,15 +59,13 @@ class WebSocketTransport(asyncio.Transport):
         return self._link.is_closing()
 
     def pause_reading(self) -> None:
-        if not self._link.is_closing():
-            self._link.outer.pause_reading()
+        self._link.set_reading(False)
 
     def resume_reading(self) -> None:
-        if not self._link.is_closing():
-            self._link.outer.resume_reading()
+        self._link.set_reading(True)
 
     def is_reading(self) -> bool:
-        return not self._link.is_closing() and self._link.outer.is_reading()
+        return not self._link.is_closing() and self._link.is_read
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._link.outer.set_write_buffer_limits(high, low)
@@ -110,6 +108,8 @@ class WebSocketLink(asyncio.Protocol):
         )
         self._close_timeout = close_timeout
         self._is_client = is_client
+        self.is_read = True  # by the inner protocol
+        self._goes_on = False  # soon
         self._text_seen = False
         self._is_deaf = False
         self._inner_is_connected = False
@@ -159,6 +159,36 @@ class WebSocketLink(asyncio.Protocol):
         self._is_closing = True
         self.outer.abort()
 
+    def set_reading(self, is_wanted: bool) -> None:
+        """The inner protocol takes more, or not."""
+        self.is_read = is_wanted
+        if not self._is_closing:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """If somebody takes it, first what a turn had no time for, then what comes next."""
+        is_wanted = self.is_read or self._is_closing
+        if self._has_more:
+            self.outer.pause_reading()
+            if is_wanted and not self._goes_on:
+                self._goes_on = True
+                asyncio.get_running_loop().call_soon(self._go_on)
+        elif is_wanted:
+            self.outer.resume_reading()
+        else:
+            self.outer.pause_reading()
+
+    @property
+    def _has_more(self) -> bool:
+        return self._reader.has_more and not self._is_deaf
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        if self._has_more and (self.is_read or self._is_closing):
+            self.data_received(b"")
+            if not self._has_more and not self.outer.is_closing():
+                self._read_on()
+
     def handed_on(self) -> None:
         """The inner protocol gave its place to another."""
 
@@ -168,6 +198,8 @@ class WebSocketLink(asyncio.Protocol):
         if self._is_deaf:
             return
         payload = self._reader.feed(data)
+        if self._has_more:
+            self._read_on()
         if payload and not self._is_closing:
             chunk = payload[0] if len(payload) == 1 else b"".join(payload)
             if chunk:

@@ -117,7 +117,7 @@ class WebSocketServer(WebSocketLink):
         """Frame by frame: by the first it may become a client, who may send larger ones."""
         super().data_received(data)
         before = 0
-        while not self._is_deaf and self._reader.held_bytes not in (0, before):
+        while not self._is_deaf and not self._reader.has_more and self._reader.held_bytes not in (0, before):
             before = self._reader.held_bytes
             super().data_received(b"")
         if self._is_new:

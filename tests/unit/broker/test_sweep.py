@@ -54,6 +54,13 @@ def test_a_run_is_as_long_as_looking_at_each_packet_tells(
         assert run_length(data, len(before), head, 7) == slow_run_length(data, len(before), head, 7)
 
 
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 255, 256, 257, 5_000])
+def test_long_runs_are_found_whole_and_end_where_they_end(count: int) -> None:
+    alike = b"\x30\x05\0\x01a0x" * count
+    for behind in (b"", b"\x30\x05\0\x01b0x" * 20, b"\x30\x05"):
+        assert run_length(alike + behind, 0, 5, 7) == count
+
+
 async def open_swept(version: int = 5, **limits: Any) -> tuple[Room, Peer, Peer, Gate]:
     """`p` is held for long, and its backlog is being swept."""
     room = await open_room(ALWAYS, **limits)
