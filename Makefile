@@ -11,7 +11,7 @@ RUNNABLE := $(VENV)/.runnable
 INTEROP  := tests/interop/node_modules/.ready
 SOURCES  := $(wildcard src tests bench scripts)
 
-.PHONY: help run demo pictures test long check lint types unit bench lab soak docs system clean
+.PHONY: help run demo pictures test long check lint types unit bench lab soak attack docs system clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -55,6 +55,9 @@ bench: $(READY) system  ## measure beside Mosquitto, write bench/results and ben
 
 lab: $(READY) system  ## run the papers' experiments and render results/ (ARGS="e1.1-traffic --quick")
 	$(VENV)/bin/tidegate lab run $(or $(ARGS),backoff)
+
+attack: $(READY)  ## attack a node for 30 minutes in all ways it has (ARGS="--minutes 2 --seed 7")
+	$(PYTHON) -m bench.attack --json bench/results/attack.json $(ARGS)
 
 soak: $(READY)  ## kill a loaded broker 200 times and count what it lost (ARGS="--kills 20 --soak-seed 7")
 	$(PYTHON) -m pytest -q -s -n 0 --timeout 0 tests/crash/test_soak.py tests/crash/test_restart.py \

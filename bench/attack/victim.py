@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.attack.wires import Way
-from bench.brokers import free_port
 from bench.soak.broker import BrokerProcess
 from tidegate.testing.certificates import make_authority
+from tidegate.testing.ports import free_port
 from tidegate.testing.raw import RawClient
 
 PATIENCE = 10.0  # seconds the operator waits for an answer

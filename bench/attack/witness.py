@@ -1,6 +1,6 @@
 """The client that notices what others do to a node: it pings as fast as it is answered, in a process of its own.
 
-`python -m bench.attack.witness PORT` runs until its input ends, then prints all pings.
+`python -m bench.attack.witness PORT USER` runs until its input ends, then prints all pings.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ PATIENCE = 10.0
 class Witness:
     """`pings` are (when on the monotonic clock, seconds), in order; they are there when it has ended."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, user: str = "") -> None:
+        """A user has its name as password."""
         self.pings: list[tuple[float, float]] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.attack.witness", str(port)],
+            [sys.executable, "-m", "bench.attack.witness", str(port), user],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -58,7 +59,8 @@ def main() -> None:
     pings: list[tuple[float, float]] = []
     with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=PATIENCE) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.sendall(packets.connect("witness", protocol=4))
+        user = sys.argv[2] or None
+        client.sendall(packets.connect("witness", protocol=4, username=user, password=user))
         assert client.recv(4) == b"\x20\x02\x00\x00"
         print("connected", flush=True)
         while not select.select([sys.stdin], [], [], PAUSE)[0]:
