@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # In flight, and another member has it now; keeps the identifier until it is acknowledged.
 GIVEN_ON = (0, 1, 0)
 PART = 200  # messages in one turn, some 2 ms
+MOST_COST = 2_000  # units of work in one turn to ask for rights
 RETRY = 0.1  # seconds until members without room are asked again
 ESTATE = "\0"  # begins the name of an estate; no MQTT string can hold it
 ESTATE_EXPIRY = 600  # seconds an estate waits if those who could take it are gone meanwhile
@@ -272,7 +273,7 @@ class Errand:
         takers = Takers(session, is_over=self._is_over)
         self._is_waiting = False
         moved = looked = 0
-        while self._inflight and looked < PART and not self._is_waiting:
+        while self._inflight and looked < PART and takers.cost < MOST_COST and not self._is_waiting:
             looked += 1
             moved += self._give_inflight(takers)
         if not self._inflight:
@@ -307,6 +308,8 @@ class Errand:
         moved = 0
         pending.rotate(-self._skipped)
         for _ in range(min(limit, len(pending) - self._skipped)):
+            if takers.cost >= MOST_COST:
+                break
             outcome = self._give(takers, pending[0])
             if outcome is Outcome.WAITS:
                 self._is_waiting = True
@@ -349,6 +352,8 @@ class Errand:
         takers = Takers(session, is_over=self._is_over)
         moved = 0
         for delivery in page:
+            if takers.cost >= MOST_COST:
+                break  # it is read again
             outcome = self._give(takers, delivery)
             if outcome is Outcome.WAITS:
                 self._is_waiting = True

@@ -185,8 +185,8 @@ class Cluster(Protocol):
         """Another node connected; `is_present`: with the session it had before."""
         ...
 
-    def route(self, link: Connection, topic: bytes) -> Route:
-        """Who gets a message that came from another node."""
+    def route(self, link: Connection, whole: Route) -> Route:
+        """Who gets a message that came from another node, of all who want its topic."""
         ...
 
     def group_route(self, link: Connection, identifier: int, topic: bytes) -> Route:

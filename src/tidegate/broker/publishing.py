@@ -32,7 +32,7 @@ from tidegate.mqtt.topics import validate_topic_name
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
-    from tidegate.broker.index import Target
+    from tidegate.broker.index import Search, Target
     from tidegate.broker.session import Session
     from tidegate.broker.shared import SharedGroup
     from tidegate.broker.waiting import Waitable
@@ -321,7 +321,8 @@ def resolve(conn: Connection, topic: bytes) -> Route | None:
         if topic.startswith(OPERATOR_TOPIC):
             return _for_operators(conn, topic)
         if conn.listener.is_link:
-            return _remember(conn, topic, core.cluster.route(conn, topic))
+            found = _find(conn, topic)
+            return None if found is None else _remember(conn, topic, core.cluster.route(conn, found.finish()))
         if topic.startswith(NODE_TOPIC):
             return DENIED
     if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":
@@ -333,19 +334,27 @@ def resolve(conn: Connection, topic: bytes) -> Route | None:
     authorise = conn.authorise
     if authorise is not None and not authorise.may_publish(conn, topic.decode()):
         return _remember(conn, topic, DENIED)
+    found = _find(conn, topic)
+    if found is None:
+        return None
+    route = found.finish()
+    return route if authorise is None or not found.is_current else _remember(conn, topic, route)
+
+
+def _find(conn: Connection, topic: bytes) -> Search | None:
+    """Who gets the topic; None if that takes long: the connection is released when it is found."""
+    core = conn.core
     found = conn.found
     conn.found = None
     if found is None or found.topic != topic:
         found = core.index.search(topic)
         conn.debt += found.cost
-    if found.route is None:
-        conn.found = found
-        conn.wait_for(found)
-        core.find(found)
-        return None
-    if authorise is None or not found.is_current:
-        return found.route
-    return _remember(conn, topic, found.route)
+    if found.route is not None:
+        return found
+    conn.found = found
+    conn.wait_for(found)
+    core.find(found)
+    return None
 
 
 def _for_operators(conn: Connection, topic: bytes) -> Route:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.broker.index import RIGHTS_COST
 from tidegate.broker.shared import SharedGroup, Tag
 
 if TYPE_CHECKING:
@@ -13,14 +14,19 @@ if TYPE_CHECKING:
 
 
 class Takers:
-    """For the messages of one session, in one turn: who could take them is looked up once for many messages."""
+    """For the messages of one session, in one turn: who could take them is looked up once for many messages.
 
-    __slots__ = ("_connected", "_is_over", "_parts", "_session")
+    `cost` is what that took, in units of work.
+    """
+
+    __slots__ = ("_allowed", "_connected", "_is_over", "_parts", "_session", "cost")
 
     def __init__(self, session: Session, *, is_over: bool) -> None:
         self._session = session
         self._is_over = is_over  # the session: what nobody takes is discarded
         self._parts: dict[tuple[SharedGroup, bool], SharedGroup | None] = {}
+        self._allowed: dict[tuple[SharedGroup, bytes], SharedGroup | None] = {}
+        self.cost = 0
         self._connected: dict[tuple[SharedGroup, bool], bool] = {}
 
     def find(self, message: Message, qos: int, tag: Tag, is_stored: bool) -> Subscription | None:
@@ -50,11 +56,20 @@ class Takers:
 
     def _group(self, message: Message, tag: Tag) -> SharedGroup | None:
         """The group a delivery came by, cut down to those with the right to the topic."""
-        origin = tag.group
-        for group in self._session.core.index.route(message.topic).shared:
-            if group.name == origin.name and group.topic_filter == origin.topic_filter:
-                return group
-        return None
+        index = self._session.core.index
+        group = index.groups.get((tag.group.name, tag.group.topic_filter))
+        may_receive = index.may_receive
+        if group is None or index.has_far_groups:
+            return None
+        if may_receive is None:
+            return group
+        key = (group, message.topic)
+        if key not in self._allowed:
+            self.cost += RIGHTS_COST * len(group.members)
+            members = [member for member in group.members if may_receive(member.session, message.topic)]
+            is_all = len(members) == len(group.members)
+            self._allowed[key] = group if is_all else group.restricted(members) if members else None
+        return self._allowed[key]
 
     def _part(self, group: SharedGroup, is_stored: bool) -> SharedGroup | None:
         key = (group, is_stored)

@@ -295,8 +295,7 @@ class ClusterNode:
     def keeps(self, session: Session, topic_filter: bytes) -> bool:
         return self.handover.keeps(session, topic_filter)
 
-    def route(self, link: Connection, topic: bytes) -> Route:
-        whole = self.core.index.route(topic)
+    def route(self, link: Connection, whole: Route) -> Route:
         own = link.session
         is_from_head = own.client_id.startswith(f"{LINK_CLIENT}head/")
         heads = f"{LINK_CLIENT}head/"
@@ -305,7 +304,7 @@ class ClusterNode:
             for target in whole.targets
             if target.session is not own and not (is_from_head and target.session.client_id.startswith(heads))
         ]
-        targets += self.handover.targets(own, topic.decode())
+        targets += self.handover.targets(own, whole.topic.decode())
         # A message that another head sent is for our groups as well only if that head has none: it chose already.
         return Route(targets, () if is_from_head else whole.shared)
 
