@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +13,11 @@ from tidegate.accounts.errors import AccountsError
 from tidegate.accounts.names import ClientNames
 from tidegate.accounts.rights_file import parse_rights
 from tidegate.broker.settings import Features
-from tidegate.mqtt import Publish, ReasonCode, Will
+from tidegate.mqtt import Publish, ReasonCode, Subscription, Will
 from tidegate.mqtt.properties import Property
 from tidegate.settings import load_settings
 from tidegate.testing import NodeThread
+from tidegate.testing.raw import RawClient
 
 FOR_EVER = {Property.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
@@ -156,6 +159,32 @@ def test_without_accounts_there_is_one_user_who_may_have_all(start_node: StartNo
         client.publish(f"t/{number}", b"x", qos=1, retain=True)
     client.subscribe("t/#")
     assert len([each for each in client.barrier() if isinstance(each, Publish)]) == 3
+
+
+# -- who costs what -----------------------------------------------------------------------------------------
+
+
+def test_the_operator_sees_whose_clients_cost_most(start_node: StartNode, dial: Dial) -> None:
+    node = start_node(RIGHTS)
+    mallory, guest = dial(node), dial(node)
+    login(mallory, "mallory", "m1")
+    login(guest, "guest", "g1")
+    with RawClient(node.operator_socket()) as operator:
+        operator.connect("boss")
+        operator.subscribe("$SYS/tide/accounts")
+        operator.take(Publish, topic="$SYS/tide/accounts")  # work from here on
+        guest.publish("public/x", b"x", qos=1, retain=True)
+        for _ in range(3):
+            mallory.subscribe_all([Subscription(topic_filter=f"public/{n}/+", qos=0) for n in range(3_000)])
+        rows: dict[str, Any] = {}
+        while not rows.get("mallory", {}).get("work"):
+            rows = {row["user"]: row for row in json.loads(operator.take(Publish).payload)["rows"]}
+    assert rows["mallory"]["busiest"] == "m1"
+    assert rows["mallory"]["work"] > 10 * rows["guest"]["work"]
+    assert rows["mallory"]["kept_bytes"] > 3_000 * 600 > rows["guest"]["kept_bytes"] > 1_500
+    assert (rows["guest"]["retained"], rows["guest"]["sessions"], rows["guest"]["connected"]) == (1, 1, 1)
+    page = node.call(lambda: node.node.broker.statistics())
+    assert page["work"] >= 3 * 3_000 * 10 and page["accounts"][0]["user"] in rows
 
 
 # -- how long a session lasts -------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ message counts for the account of its author, also when no session of it is left
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,19 @@ if TYPE_CHECKING:
 
 
 class Account:
-    """Of one user, or of all clients without user name. `kept_bytes` is all of it: sessions, queues, retained."""
+    """Of one user, or of all clients without user name.
 
-    __slots__ = ("kept_bytes", "retained", "sessions", "user")
+    `kept_bytes` is all of it: sessions, queues, retained. `work` is what its clients caused, in units.
+    """
+
+    __slots__ = ("kept_bytes", "retained", "sessions", "user", "work")
 
     def __init__(self, user: str | None) -> None:
         self.user = user
         self.sessions = 0
         self.retained = 0
         self.kept_bytes = 0
+        self.work = 0
 
 
 class AccountTable:
@@ -34,6 +39,12 @@ class AccountTable:
         self._accounts: dict[str | None, Account] = {}
         self.most_bytes = inf
         self.nobody = Account(None)  # of sessions of which it is not known yet whose they are
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(list(self._accounts.values()))
+
+    def __len__(self) -> int:
+        return len(self._accounts)
 
     def find(self, user: str | None) -> Account:
         """Its account; one that is not kept if it has nothing here."""

@@ -305,6 +305,7 @@ class Connection(asyncio.Protocol):
         counters.publish_received += 1
         counters.publish_bytes_received += size
         counters.publish_sent += len(targets)
+        self.session.work += 1 + route.cost // 4
         for session in targets:
             conn = session.conn
             if session.queued:
@@ -377,6 +378,7 @@ class Connection(asyncio.Protocol):
         """As long as the connection serves its session; then what came behind it."""
         try:
             for cost in job:
+                self.session.work += cost
                 yield cost
                 if self.is_closing or self.session.conn is not self:
                     self.job = None
@@ -525,6 +527,7 @@ class Connection(asyncio.Protocol):
                     if self.is_closing:
                         return b""
                     if self.job is not None:
+                        budget -= self.debt
                         self.defer(data[end:])
                         return b""
                     if self.read_epoch != core.index.epoch:
@@ -532,11 +535,11 @@ class Connection(asyncio.Protocol):
                 budget -= self.debt
                 pos = end
             if run is not None:
-                self._forward(run, data[run_start:pos], run_count)
+                self.session.work += self._forward(run, data[run_start:pos], run_count)
                 run = None
         except MQTTError as error:
             if run is not None:
-                self._forward(run, data[run_start:pos], run_count)
+                self.session.work += self._forward(run, data[run_start:pos], run_count)
                 run = None
             self.fail(error)
             return b""
@@ -546,6 +549,7 @@ class Connection(asyncio.Protocol):
             if received:  # only a whole packet shows that the client is alive [MQTT5-3.1.2-20]
                 self.last_seen = core.now()
                 core.counters.messages_received += received
+                self.session.work += TURN_BUDGET - budget
                 if 0.0 < core.turn_began < self.last_seen - LONG_TURN:
                     core.lanes.is_open = True  # a turn must not grow with the number of clients
         if pos == size:
@@ -798,6 +802,7 @@ class Connection(asyncio.Protocol):
                     cost = None
                 if cost is None:
                     feeds.popleft()
+                session.work += cost or 1
                 yield cost or 1
             self.feeds = None
         finally:

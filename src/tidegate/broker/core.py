@@ -730,7 +730,7 @@ class Core:
                 "policy_version": self.policy_version,
             }
             | (self.gate.statistics() if self.gate is not None else {})
-            | ({"publishers": self.views.states, "top": self.views.top} if self.views is not None else {})
+            | (self.views.statistics() if self.views is not None else {})
             | (self.store.statistics() if self.store is not None else {})
             | (self.tap.statistics() if self.tap is not None else {})
         )

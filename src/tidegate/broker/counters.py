@@ -10,7 +10,7 @@ class Counters:
         "bytes_received", "bytes_sent", "closes", "connections_maximum", "connections_total",
         "connects_refused", "discarded", "dropped", "expired", "messages_received", "protocol_errors",
         "publish_bytes_received", "publish_denied", "publish_held", "publish_received", "publish_refused",
-        "publish_sent", "queued_messages", "sessions_expired", "shared_moved", "subscribe_denied", "too_large",
+        "publish_sent", "queued_messages", "sessions_expired", "shared_moved", "subscribe_denied", "too_large", "work",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -39,6 +39,7 @@ class Counters:
     shared_moved: int
     subscribe_denied: int
     too_large: int
+    work: int
 
     def count_close(self, why: str) -> None:
         self.closes[why] = self.closes.get(why, 0) + 1

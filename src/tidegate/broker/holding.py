@@ -89,6 +89,7 @@ def consume(conn: Connection, data: bytes) -> bytes:
         return b""
     except Exception:  # noqa: BLE001 - a hook is foreign code: its fault ends this connection, nothing else
         return conn.fail_unexpectedly()
+    conn.session.work += TURN_BUDGET - budget
     if conn.sweep_left > 0:
         conn.sweep_left = conn.sweep_left - pos if _has_room(conn) else 0
         conn.last_seen = core.now()

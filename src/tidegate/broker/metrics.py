@@ -20,6 +20,7 @@ COUNTERS = {
     "bytes_received": "Bytes read from clients",
     "bytes_sent": "Bytes written to clients",
     "messages_received": "Control packets received",
+    "work": "Units of work that clients caused, about a microsecond each",
     "publish_received": "PUBLISH packets received",
     "publish_bytes_received": "Bytes of PUBLISH packets received",
     "publish_sent": "PUBLISH packets sent or queued for sending",
@@ -116,6 +117,7 @@ class BrokerCollector(Collector):
             if name in values:
                 yield GaugeMetricFamily(f"tidegate_{name}", help_text, value=values[name])
         yield from _publishers(values)
+        yield from _accounts(values)
         yield from cluster_metrics(values.get("cluster", {}))
         node = GaugeMetricFamily(
             "tidegate_node", "Always 1; the labels name the node", labels=["name", "version"]
@@ -157,6 +159,21 @@ def _publishers(values: dict[str, Any]) -> Iterator[Metric]:
         trained.add_metric([row["client"]], row["trained_rate"])
     yield rates
     yield trained
+
+
+def _accounts(values: dict[str, Any]) -> Iterator[Metric]:
+    """Of the few that cause most work; all clients without user name are one, with an empty label."""
+    work = GaugeMetricFamily(
+        "tidegate_account_work_rate",
+        f"Units of work a second (a million is all of a core) of the {NAMED} accounts that cause most",
+        labels=["user"],
+    )
+    kept = GaugeMetricFamily("tidegate_account_kept_bytes", "Bytes that they make the node keep", labels=["user"])
+    for row in list(values.get("accounts", ()))[:NAMED]:
+        work.add_metric([row["user"] or ""], row["work"])
+        kept.add_metric([row["user"] or ""], row["kept_bytes"])
+    yield work
+    yield kept
 
 
 def serve_metrics(

@@ -349,6 +349,8 @@ def _find(conn: Connection, topic: bytes) -> Search | None:
     if found is None or found.topic != topic:
         found = core.index.search(topic)
         conn.debt += found.cost
+    else:
+        conn.session.work += found.cost
     if found.route is not None:
         return found
     conn.found = found

@@ -115,6 +115,7 @@ class Session:
         "waiters",
         "will",
         "will_alarm",
+        "work",
     )  # fmt: skip
 
     def __init__(self, core: Core, client_id: str) -> None:
@@ -165,6 +166,7 @@ class Session:
         self.errand: Errand | None = None  # that carries what it has to other members
         self.is_stalled = False  # it acknowledged nothing for long, and others do its work
         self.stall_alarm: Alarm | None = None
+        self.work = 0  # that its client caused since it was asked for
         self._keeps(SESSION_BYTES + len(client_id))
 
     # -- what it keeps --------------------------------------------------------------------------------------
@@ -204,6 +206,13 @@ class Session:
     def set_will(self, will: Will | None) -> None:
         self._keeps(will_bytes(will) - will_bytes(self.will))
         self.will = will
+
+    def take_work(self) -> int:
+        """Units of work (about a microsecond each) since the last time; its account keeps the sum."""
+        work, self.work = self.work, 0
+        self.account.work += work
+        self.core.counters.work += work
+        return work
 
     # -- QoS 0 ----------------------------------------------------------------------------------------------
 
@@ -443,6 +452,7 @@ class Session:
 
     def belong_to(self, user: str | None) -> None:
         """The user may not have the right to what waits already: that is asked for each message."""
+        self.take_work()
         self.user = user
         self.account = self.core.accounts.join(self, user)
         self.rights_epoch = NO_EPOCH
@@ -813,6 +823,7 @@ class Session:
         core.counters.discarded += self.queued_messages + sum(
             entry[1] in (1, 2) and entry is not GIVEN_ON for entry in self.inflight.values()
         )
+        self.take_work()
         core.accounts.leave(self)
         self.account = core.accounts.nobody
         self._keeps(-self.kept_bytes)

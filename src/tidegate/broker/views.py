@@ -1,7 +1,8 @@
 """What an operator sees of publishers, queues and groups: `$SYS/tide/…` documents, metrics and `tidegate top`.
 
-All clients are looked at in slices of a turn each, so that a view of many thousands delays nobody, and a view holds the
-hundred rows that matter: held publishers first, then suspicious ones, then the fastest; the longest queues.
+All clients are looked at in slices of a turn each, so that a view of many thousands delays nobody, and a view holds
+the hundred rows that matter: held publishers first, then suspicious ones, then the fastest; the longest queues; the
+accounts that cause most work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tidegate.broker.message import Message
 from tidegate.flow.backoff import State
 
 if TYPE_CHECKING:
+    from tidegate.broker.account import Account
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
     from tidegate.broker.session import Session
@@ -28,6 +30,7 @@ INTERVAL = 1.0  # seconds between two views while somebody subscribes
 PUBLISHERS = b"$SYS/tide/publishers"
 QUEUES = b"$SYS/tide/queues"
 GROUPS = b"$SYS/tide/groups"
+ACCOUNTS = b"$SYS/tide/accounts"
 PULSE = b"$SYS/tide/pulse"
 ALL_PUBLISHERS = b"$SYS/tide/publishers/all"
 PAGE = 100  # publishers in a page of all of them: 2 ms of a turn, and
@@ -84,6 +87,9 @@ class Views:
         self._counted_at = 0.0
         self.states: dict[str, int] = {}
         self.top: list[dict[str, Any]] = []
+        self.accounts: list[dict[str, Any]] = []
+        self._work: dict[Account, int] = {}  # of each account when it was looked at last,
+        self._work_at = core.now()
         self._started = core.now()
         self._rounds = 0
         self._round: asyncio.TimerHandle | None = None
@@ -95,6 +101,9 @@ class Views:
         if self._round is not None:
             self._round.cancel()
 
+    def statistics(self) -> dict[str, Any]:
+        return {"publishers": self.states, "top": self.top, "accounts": self.accounts}
+
     def _tick(self) -> None:
         core = self._core
         if self._is_wanted(PULSE):
@@ -102,6 +111,9 @@ class Views:
         if self._round is None and core.gate is not None and self._is_asked_for(ALL_PUBLISHERS):
             self._begin_round()
         wanted = self._is_wanted(PUBLISHERS)
+        accounts_wanted = self._is_wanted(ACCOUNTS)
+        if accounts_wanted or core.now() - self._work_at >= self._interval:
+            self._start(self._accounts(accounts_wanted))
         # For the metrics page the counts may be older.
         if core.gate is not None and (wanted or core.now() - self._counted_at >= self._interval):
             self._counted_at = core.now()
@@ -243,6 +255,43 @@ class Views:
             rows.append(group.view(core.now(), MEMBERS) | {"policy": core.policy_name(group)})
             yield
         self._say(GROUPS, len(groups), rows)
+
+    def _accounts(self, is_wanted: bool) -> Iterator[None]:
+        """Who makes the node work and keep most, by account, and each one's client with most of it."""
+        core = self._core
+        busiest: dict[Account, tuple[int, str]] = {}
+        connected: dict[Account, int] = {}
+        now = core.now()
+        clients = iter(list(core.connections))
+        while chunk := list(islice(clients, SLICE)):
+            for conn in chunk:
+                session = conn.session
+                account = session.account
+                work = session.take_work()
+                connected[account] = connected.get(account, 0) + 1
+                if work > busiest.get(account, (0, ""))[0]:
+                    busiest[account] = work, session.client_id
+            yield
+        seconds = max(now - self._work_at, 0.001)
+        self._work_at = now
+        accounts = list(core.accounts)
+        before, self._work = self._work, {account: account.work for account in accounts}
+        rates = {account: (account.work - before.get(account, 0)) / seconds for account in accounts}
+        self.accounts = [
+            {
+                "user": account.user,
+                "sessions": account.sessions,
+                "connected": connected.get(account, 0),
+                "kept_bytes": account.kept_bytes,
+                "retained": account.retained,
+                "work": round(rates[account]),
+                "busiest": busiest.get(account, (0, ""))[1],
+                "busiest_work": round(busiest.get(account, (0, ""))[0] / seconds),
+            }
+            for account in heapq.nlargest(ROWS, accounts, key=lambda each: (rates[each], each.kept_bytes))
+        ]
+        if is_wanted:
+            self._say(ACCOUNTS, len(accounts), self.accounts)
 
     def _say(self, topic: bytes, total: int, rows: list[dict[str, Any]]) -> None:
         document = {"at": round(time.time(), 3), "total": total, "rows": rows}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FIRST_REPORT_TIMEOUT = 3.0
 ONCE_ROWS = 20
 _RECONNECT_MAX_DELAY = 5.0
+KEYS = {"g": View.GROUPS, "a": View.ACCOUNTS}
 _PIPE_WIDTH = 140  # a pipe has no width of its own
 
 
@@ -46,7 +47,8 @@ class NoReportsError(TidegateError):
 def command(
     server: options.Server,
     view: Annotated[
-        View, typer.Option(help="traffic: publishers and queues; groups: shared subscriptions.")
+        View,
+        typer.Option(help="traffic: publishers and queues; groups: shared subscriptions; accounts: what users cost."),
     ] = View.TRAFFIC,
     interval: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds between two pictures.")] = 1.0,
     sort: Annotated[
@@ -65,8 +67,8 @@ def command(
 ) -> None:
     """Watch a running broker: its load, its publishers and what back-off makes of them, its queues and its groups.
 
-    q or Ctrl-C ends it, g shows shared subscriptions or traffic, s changes the order of publishers. It is an
-    ordinary client that reads $SYS topics, so it works from anywhere and needs the right to read them. The user who
+    q or Ctrl-C ends it, g shows shared subscriptions or traffic, a accounts, s changes the order of publishers. It is
+    an ordinary client that reads $SYS topics, so it works from anywhere and needs the right to read them. The user who
     runs the node needs none, and gets in while it is full.
     """
     is_live = sys.stdout.isatty() and not once and not json
@@ -165,15 +167,16 @@ def as_object(feed: Feed) -> dict[str, Any]:
         "publishers": feed.documents.get(topics.PUBLISHERS),
         "queues": feed.documents.get(topics.QUEUES),
         "groups": feed.documents.get(topics.GROUPS),
+        "accounts": feed.documents.get(topics.ACCOUNTS),
     }
 
 
 def _print_once(feed: Feed, view: View, order: Sort | None, rows: int) -> None:
-    from tidegate.cli.top_view import groups_screen, screen, status_note
+    from tidegate.cli.top_view import list_screen, screen, status_note
 
     note = status_note(feed, time.monotonic(), view, is_connected=True)
-    if view is View.GROUPS:
-        picture = groups_screen(feed, rows=rows, note=note)
+    if view is not View.TRAFFIC:
+        picture = list_screen(feed, view, rows=rows, note=note)
     else:
         picture = screen(feed, sort=order, publishers=rows, queues=rows, note=note)
     _console().print(picture)
@@ -192,8 +195,8 @@ async def _show(watch: Watch, view: View, interval: float, order: Sort | None, l
         nonlocal place, view
         if key in ("q", "Q"):
             watch.is_over.set()
-        elif key == "g":
-            view = View.TRAFFIC if view is View.GROUPS else View.GROUPS
+        elif key in KEYS:
+            view = View.TRAFFIC if view is KEYS[key] else KEYS[key]
         elif key == "s":
             place = (place + 1) % len(orders)
         redraw.set()
@@ -218,19 +221,20 @@ def _picture(
 ) -> "RenderableType":
     from rich.text import Text
 
-    from tidegate.cli.top_view import GROUPS_FRAME_LINES, groups_screen, screen, share_rows, status_note
+    from tidegate.cli.top_view import LIST_FRAME_LINES, list_screen, screen, share_rows, status_note
 
     feed = watch.feed
     note = status_note(feed, time.monotonic(), view, is_connected=watch.client.is_connected)
-    if view is View.GROUPS:
-        note = note or Text("g shows traffic, q ends", style="dim")
-        rows = max(2, height - GROUPS_FRAME_LINES)
-        return groups_screen(feed, rows=rows if limit is None else min(limit, rows), note=note)
+    if view is not View.TRAFFIC:
+        key = next(key for key, shown in KEYS.items() if shown is view)
+        note = note or Text(f"{key} shows traffic, q ends", style="dim")
+        rows = max(2, height - LIST_FRAME_LINES)
+        return list_screen(feed, view, rows=rows if limit is None else min(limit, rows), note=note)
     publishers, queues = share_rows(height, feed)
     if limit is not None:
         publishers, queues = min(limit, publishers), min(limit, queues)
     note = note or Text(
-        f"order: {order or 'trouble first'} (s changes it, g shows groups, q ends)", style="dim"
+        f"order: {order or 'trouble first'} (s changes it, g shows groups, a accounts, q ends)", style="dim"
     )
     return screen(feed, sort=order, publishers=publishers, queues=queues, note=note)
 

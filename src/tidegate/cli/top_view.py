@@ -1,4 +1,4 @@
-"""How `tidegate top` looks: a line about the node, then publishers and queues, or groups, as rich draws them.
+"""How `tidegate top` looks: a line about the node, then publishers and queues, groups or accounts, as rich draws them.
 
 Pure: from a `Feed` to something a console prints. Client identifiers and user names are chosen by strangers,
 so none of them is read as markup, and none reaches the terminal with a control character in it.
@@ -21,7 +21,7 @@ from tidegate.console.feed import Feed, GroupMember, Publisher, Queue, SharedGro
 STALE_AFTER: Final = 5.0
 # Lines that are no rows: the node's two, titles and heads of two tables, the last line, and space between.
 FRAME_LINES: Final = 11
-GROUPS_FRAME_LINES: Final = 7
+LIST_FRAME_LINES: Final = 7
 
 _LOAD_STYLES: Final = {"LOW": "bold green", "HIGH": "bold yellow", "OVERLOAD": "bold white on red"}
 _STATE_STYLES: Final = {"held": "bold red", "suspicious": "yellow", "training": "cyan"}
@@ -44,12 +44,13 @@ def screen(feed: Feed, *, sort: Sort | None, publishers: int, queues: int, note:
     return Group(*parts)
 
 
-def groups_screen(feed: Feed, *, rows: int, note: Text | None = None) -> Group:
-    """The node and its shared subscriptions, with at most so many rows: groups and members together."""
+def list_screen(feed: Feed, view: View, *, rows: int, note: Text | None = None) -> Group:
+    """The node and one table of at most so many rows: groups and members together, or accounts."""
     parts: list[RenderableType] = [headline(feed)]
     if note is not None:
         parts.append(note)
-    return Group(*parts, Text(), group_table(feed, rows))
+    table = group_table(feed, rows) if view is View.GROUPS else account_table(feed, rows)
+    return Group(*parts, Text(), table)
 
 
 def share_rows(height: int, feed: Feed) -> tuple[int, int]:
@@ -68,9 +69,10 @@ def status_note(feed: Feed, now: float, view: View = View.TRAFFIC, *, is_connect
         return Text("waiting for the first report", style="yellow")
     if age > STALE_AFTER:
         return Text(f"the last report is {age:.0f} s old", style="yellow")
-    if view is View.GROUPS:
-        if topics.GROUPS not in feed.documents:
-            return Text("no report on groups: the node is older than this command", style="yellow")
+    if view is not View.TRAFFIC:
+        topic = topics.GROUPS if view is View.GROUPS else topics.ACCOUNTS
+        if topic not in feed.documents:
+            return Text(f"no report on {view}: the node is older than this command", style="yellow")
     elif topics.PUBLISHERS not in feed.documents:
         return Text("no report on publishers: is back-off switched off?", style="yellow")
     return None
@@ -153,6 +155,28 @@ def queue_table(feed: Feed, limit: int) -> Table:
             _bytes(row.size_bytes),
             f"{row.inflight:,}",
             Text(f"{row.dropped:,}", style="red" if row.dropped else ""),
+        )
+    return table
+
+
+def account_table(feed: Feed, limit: int) -> Table:
+    """What each user's clients make the node do and keep, those that cause most work first."""
+    shown = feed.accounts[:limit]
+    table = _table("accounts", len(shown), feed.total(topics.ACCOUNTS))
+    table.add_column("user", no_wrap=True, overflow="ellipsis", ratio=1)
+    for name in ("work", "keeps", "retained", "sessions", "connected"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("busiest client", no_wrap=True, overflow="ellipsis", ratio=2)
+    for row in shown:
+        busiest = f"{printable(row.busiest)} ({row.busiest_work:.1%})" if row.busiest else "-"
+        table.add_row(
+            _cell(row.user) if row.user else Text("without user name", style="dim"),
+            f"{row.work:.1%}",
+            _bytes(row.kept_bytes),
+            f"{row.retained:,}",
+            f"{row.sessions:,}",
+            f"{row.connected:,}",
+            Text(busiest),
         )
     return table
 

@@ -86,6 +86,8 @@ class Channels:
             "notes": notes(watch.feed, states if isinstance(states, dict) else {}),
             "queues": [asdict(queue) for queue in watch.feed.queues[:10]],
             "queues_total": watch.feed.total(topics.QUEUES),
+            "accounts": [asdict(account) for account in watch.feed.accounts[:8]],
+            "accounts_total": watch.feed.total(topics.ACCOUNTS),
             "top": [asdict(row) for row in watch.feed.publishers[:8]],
             "publishers_total": watch.feed.total(topics.PUBLISHERS),
         }

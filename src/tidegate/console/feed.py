@@ -18,6 +18,7 @@ LOAD: Final = "$SYS/tide/load"
 PUBLISHERS: Final = "$SYS/tide/publishers"
 QUEUES: Final = "$SYS/tide/queues"
 GROUPS: Final = "$SYS/tide/groups"
+ACCOUNTS: Final = "$SYS/tide/accounts"
 NODE: Final = "$SYS/tide/node"
 UPTIME: Final = "$SYS/broker/uptime"
 VERSION: Final = "$SYS/broker/version"
@@ -33,13 +34,16 @@ AVERAGES: Final = {
     DROPPED: "$SYS/broker/load/publish/dropped/1min",
 }
 
-DOCUMENTS: Final = (LOAD, PUBLISHERS, QUEUES, GROUPS)
+DOCUMENTS: Final = (LOAD, PUBLISHERS, QUEUES, GROUPS, ACCOUNTS)
 # In this order: retained messages come as the filters do, and the uptime must come before the counters.
 TOPICS: Final = (
     *(*DOCUMENTS, NODE),
     *(UPTIME, VERSION, CONNECTED, MEMORY, RECEIVED, SENT, DROPPED),
     *AVERAGES.values(),
 )
+
+
+UNITS: Final = 1e6  # of work a second that take all of a core, about
 
 
 class Sort(StrEnum):
@@ -56,6 +60,7 @@ class View(StrEnum):
 
     TRAFFIC = "traffic"
     GROUPS = "groups"
+    ACCOUNTS = "accounts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +122,33 @@ class Queue:
             size_bytes=int(number(row.get("queued_bytes"))),
             inflight=int(number(row.get("inflight"))),
             dropped=int(number(row.get("dropped"))),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One row of `$SYS/tide/accounts`: what one user's clients cost. `work` is a share of one core."""
+
+    user: str
+    sessions: int
+    connected: int
+    kept_bytes: int
+    retained: int
+    work: float
+    busiest: str
+    busiest_work: float
+
+    @classmethod
+    def read(cls, row: dict[str, Any]) -> Self:
+        return cls(
+            user=text(row.get("user")),
+            sessions=int(number(row.get("sessions"))),
+            connected=int(number(row.get("connected"))),
+            kept_bytes=int(number(row.get("kept_bytes"))),
+            retained=int(number(row.get("retained"))),
+            work=number(row.get("work")) / UNITS,
+            busiest=text(row.get("busiest")),
+            busiest_work=number(row.get("busiest_work")) / UNITS,
         )
 
 
@@ -233,6 +265,10 @@ class Feed:
     def groups(self) -> list[SharedGroup]:
         return [SharedGroup.read(row) for row in self._rows(GROUPS)]
 
+    @property
+    def accounts(self) -> list[Account]:
+        return [Account.read(row) for row in self._rows(ACCOUNTS)]
+
     def total(self, topic: str) -> int:
         """How many rows there would be; the node sends the most important ones only."""
         return int(number(self.documents.get(topic, {}).get("total")))
@@ -253,7 +289,7 @@ class Feed:
 
     def age(self, now: float) -> float | None:
         """Seconds since the latest list, which comes every second; None before the first."""
-        arrived = [self.arrived[topic] for topic in (PUBLISHERS, QUEUES, GROUPS) if topic in self.arrived]
+        arrived = [self.arrived[topic] for topic in (PUBLISHERS, QUEUES, GROUPS, ACCOUNTS) if topic in self.arrived]
         return now - max(arrived) if arrived else None
 
     def _begin_interval(self, uptime: str, now: float, *, is_retained: bool) -> None:

@@ -65,7 +65,7 @@ class NodeWatch:
         self._subscribed: dict[str, None] = {}  # filters, in their order
         self._probe_topic = f"tidegate/probe/{secrets.token_hex(8)}"
         self._subjects: dict[str, tuple[str, ...]] = {
-            "reports": (topics.PUBLISHERS, topics.QUEUES, topics.GROUPS),
+            "reports": (topics.PUBLISHERS, topics.QUEUES, topics.GROUPS, topics.ACCOUNTS),
             "publishers": (topics.PUBLISHERS, ALL_PUBLISHERS),
             "rpc": self.rpc.topics,
         }

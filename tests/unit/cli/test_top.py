@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tidegate.cli.top_view import (
-    GROUPS_FRAME_LINES,
+    LIST_FRAME_LINES,
     group_table,
-    groups_screen,
     headline,
+    list_screen,
     publisher_table,
     queue_table,
     screen,
@@ -190,7 +190,7 @@ def test_a_group_says_how_many_members_it_leaves_out() -> None:
 def test_the_picture_of_groups_fits_the_height(height: int) -> None:
     crews = [group(f"crew-{n}", *(member(f"m{i}") for i in range(5))) for n in range(20)]
     note = status_note(feed_of(), 100.0, View.GROUPS, is_connected=False)
-    picture = groups_screen(feed_of(groups=crews), rows=height - GROUPS_FRAME_LINES, note=note)
+    picture = list_screen(feed_of(groups=crews), View.GROUPS, rows=height - LIST_FRAME_LINES, note=note)
     assert height - 3 <= len(drawn(picture, 200).splitlines()) <= height
     assert max(map(len, drawn(picture, 40).splitlines())) <= 40
 
@@ -209,6 +209,25 @@ def test_publishers_come_as_the_node_sends_them_unless_told_otherwise() -> None:
     assert clients_in_order(feed, Sort.QUEUE)[0] == "fast"
 
 
+def test_accounts_are_shown_with_what_they_cost() -> None:
+    feed = feed_of()
+    rows = [
+        {
+            "user": "plant", "sessions": 1_200, "connected": 900, "kept_bytes": 3_000_000, "retained": 17,
+            "work": 120_000, "busiest": "pump\x1b", "busiest_work": 30_000,
+        },
+        {"user": None, "sessions": 1, "connected": 0, "kept_bytes": 1_500, "retained": 0, "work": 0, "busiest": ""},
+    ]  # fmt: skip
+    feed.take(topics.ACCOUNTS, json.dumps({"total": 5, "rows": rows}).encode(), 100.0)
+    text = drawn(list_screen(feed, View.ACCOUNTS, rows=10), 200)
+    assert "accounts: 2 of 5" in text
+    cells = line_of(text, "plant").split()
+    assert cells == ["plant", "12.0%", "3.0", "MB", "17", "1,200", "900", r"pump\x1b", "(3.0%)"]
+    assert "without user name" in text and "\x1b" not in text
+    note = status_note(feed_of(), 100.5, View.ACCOUNTS, is_connected=True)
+    assert note is not None and "older than this command" in str(note)
+
+
 def test_a_table_says_how_many_rows_it_leaves_out() -> None:
     rows = [publisher(f"client-{number}") for number in range(5)]
     text = drawn(publisher_table(feed_of(publishers=rows, total=240), None, 3))
@@ -220,7 +239,7 @@ def test_names_that_strangers_chose_can_neither_style_nor_steer_the_terminal() -
     rows = [publisher("\x1b[2Jx\r\n[bold red]y[/]", user="\x9b31m\u202e")]
     feed = feed_of(publishers=rows, groups=[group("\x1b[2J", member("\r\n[red]z"), policy="\x9b")])
     text = drawn(screen(feed, sort=None, publishers=5, queues=5), 200)
-    text += drawn(groups_screen(feed, rows=5), 200)
+    text += drawn(list_screen(feed, View.GROUPS, rows=5), 200)
     assert r"\x1b[2Jx\r\n[bold red]y[/]" in text
     assert r"\r\n[red]z" in text
     assert not set(text) & set("\x1b\r\x9b\u202e")
@@ -283,11 +302,12 @@ def test_a_report_that_is_no_report_leaves_the_last_one(payload: bytes) -> None:
 )
 def test_rows_with_wrong_values_are_shown_as_far_as_they_go(rows: Any) -> None:
     feed = Feed()
-    for topic in (topics.PUBLISHERS, topics.QUEUES, topics.GROUPS):
+    for topic in (topics.PUBLISHERS, topics.QUEUES, topics.GROUPS, topics.ACCOUNTS):
         feed.take(topic, json.dumps({"total": "many", "rows": rows}).encode(), 1.0)
     feed.take(topics.LOAD, b'{"state": 3, "lag_ms": "long", "held": null}', 1.0)
     assert "publishers" in drawn(screen(feed, sort=Sort.RATE, publishers=5, queues=5))
-    assert "groups" in drawn(groups_screen(feed, rows=5))
+    assert "groups" in drawn(list_screen(feed, View.GROUPS, rows=5))
+    assert "accounts" in drawn(list_screen(feed, View.ACCOUNTS, rows=5))
 
 
 def test_the_note_says_what_is_wrong_with_the_picture() -> None:

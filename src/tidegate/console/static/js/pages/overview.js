@@ -87,6 +87,7 @@ function open(main, context) {
   const notes = h("ul", { class: "notes" });
   const top = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Publishers that matter most" });
   const queues = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Longest queues" });
+  const accounts = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Accounts that cost most" });
   const publishersLink = h("a", { href: "#/publishers", class: "push" }, "All publishers");
   const publishers = panel("Publishers", top);
   publishers.querySelector("header").append(publishersLink);
@@ -95,6 +96,7 @@ function open(main, context) {
     panel("What is going on", notes),
     h("div", { class: "grid two" }, charts.slice(0, 2).map((chart) => chart.element)),
     h("div", { class: "grid two" }, publishers, panel("Queues", queues)),
+    panel("Accounts", accounts),
     h("div", { class: "grid two" }, charts.slice(2).map((chart) => chart.element)),
   );
 
@@ -135,7 +137,7 @@ function open(main, context) {
     if (tiles[name].more.textContent !== more) tiles[name].more.textContent = more;
   }
 
-  function update(_, { pulse, point, latency, notes: words, queues: rows, top: best, queues_total, publishers_total }) {
+  function update(_, { pulse, point, latency, notes: words, queues: rows, top: best, queues_total, publishers_total, accounts: users, accounts_total }) {
     const load = pulse.load ?? {};
     set("in", amount(point.received), `${bytes(point.bytes_received)}/s`);
     set("out", amount(point.sent), `${bytes(point.bytes_sent)}/s`);
@@ -151,6 +153,7 @@ function open(main, context) {
     fill(top, best, () => publisherTable(best));
     publishersLink.textContent = publishers_total ? `All ${count(publishers_total)}` : "All publishers";
     fill(queues, [rows, queues_total], () => queueTable(rows, queues_total));
+    fill(accounts, [users, accounts_total], () => accountTable(users, accounts_total));
   }
 
   // Whatever was said before is no word about now when the node, or the console, cannot be heard.
@@ -182,6 +185,35 @@ function publisherTable(rows) {
     h("thead", {}, h("tr", {}, h("th", {}, "Client"), h("th", {}, "Pace against habit"), h("th", {}, "Verdict"))),
     h("tbody", {}, rows.map((row) => h("tr", {}, h("td", { class: "id mono", title: row.client }, row.client), h("td", {}, pace(row)), h("td", {}, verdict(row))))),
   );
+}
+
+function accountTable(rows, total) {
+  if (!rows.length) return h("div", { class: "empty" }, "No account has anything here.");
+  return [
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, h("th", {}, "User"), ...["Work", "Keeps", "Retained", "Sessions", "Connected"].map((name) => h("th", { class: "right" }, name)), h("th", {}, "Busiest client"))),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            {},
+            h("td", { class: "id mono", title: row.user }, row.user || h("span", { class: "soft" }, "without user name")),
+            h("td", { class: "right num" }, percent(row.work)),
+            h("td", { class: "right num nowrap" }, bytes(row.kept_bytes)),
+            h("td", { class: "right num" }, count(row.retained)),
+            h("td", { class: "right num" }, count(row.sessions)),
+            h("td", { class: "right num" }, count(row.connected)),
+            h("td", { class: "id mono", title: row.busiest }, row.busiest ? `${row.busiest} (${percent(row.busiest_work)})` : "–"),
+          ),
+        ),
+      ),
+    ),
+    total > rows.length ? h("p", { class: "soft" }, `and ${count(total - rows.length)} more`) : null,
+  ];
 }
 
 function queueTable(rows, total) {
