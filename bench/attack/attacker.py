@@ -58,6 +58,7 @@ class Line:
         self._random = random.Random(f"{orders.seed} {number}")
         self._again_at = 0.0
         self._rest = b""
+        self._part = b""  # of it, that is being sent: TLS wants the same again if the socket was full
         self._stream: Iterator[bytes] = iter(())
         self.sock: socket.socket | None = None
 
@@ -71,7 +72,8 @@ class Line:
         try:
             sock = self._way.dial(self._number)
             if name not in streams.BEFORE:
-                sock.sendall(self._way.wrap(streams.connect(f"m{self._number}")))
+                is_new = self._orders.seed % 2 == 0  # else with all that earlier attacks left in its session
+                sock.sendall(self._way.wrap(streams.connect(f"m{self._number}", clean_start=is_new)))
                 if not sock.recv(1_000):
                     raise ConnectionResetError
             sock.setblocking(False)
@@ -81,7 +83,7 @@ class Line:
         self._done.dialled += 1
         self.sock = sock
         self._stream = make(streams.By(self._random, self._number))
-        self._rest = b""
+        self._rest = self._part = b""
 
     def go_on(self, most: int) -> int:
         """Send up to so many bytes; gives how many went."""
@@ -96,14 +98,16 @@ class Line:
             chunk = next(self._stream, b"")
             is_raw = self._orders.stream in streams.FRAMES
             self._rest = chunk if is_raw or not chunk else self._way.wrap(chunk)
+        self._part = self._part or self._rest[:most]
         try:
-            sent = sock.send(self._rest[:most]) if self._rest else 0
+            sent = sock.send(self._part) if self._part else 0
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             return 0
         except OSError:
             self._end()
             return 0
         self._rest = self._rest[sent:]
+        self._part = self._part[sent:]
         self._done.sent_bytes += sent
         return sent
 
