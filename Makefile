@@ -36,7 +36,7 @@ test: $(READY) system $(INTEROP)  ## all tests, with other projects' clients and
 	  $(PYTHON) -m pytest -q -n 0 --last-failed --last-failed-no-failures none -m "not long" $(ARGS); status=$$?; }; \
 	exit $$status
 
-long: $(READY) system  ## whole runs of the pipeline on Spark, and on a cluster of it: ten minutes
+long: $(READY) system  ## whole runs of the pipeline on Spark, and on a cluster of it, and all attacks: 15 minutes
 	$(PYTHON) -m pytest -q -n 0 -m long $(ARGS)
 
 check: lint types unit  ## lint, types and unit tests: before every commit, under two minutes
@@ -57,6 +57,7 @@ lab: $(READY) system  ## run the papers' experiments and render results/ (ARGS="
 	$(VENV)/bin/tidegate lab run $(or $(ARGS),backoff)
 
 attack: $(READY)  ## attack a node for 30 minutes in all ways it has (ARGS="--minutes 2 --seed 7")
+	$(PYTHON) -m pytest -q -n 0 -m long tests/attack/test_memory.py
 	$(PYTHON) -m bench.attack --json bench/results/attack.json $(ARGS)
 
 soak: $(READY)  ## kill a loaded broker 200 times and count what it lost (ARGS="--kills 20 --soak-seed 7")

@@ -71,7 +71,7 @@ class Line:
         make = {**streams.BEFORE, **streams.AFTER, **streams.FRAMES}[name]
         try:
             sock = self._way.dial(self._number)
-            if name not in streams.BEFORE:
+            if name not in streams.BEFORE and name != "odd_frames_before_connect":
                 is_new = self._orders.seed % 2 == 0  # else with all that earlier attacks left in its session
                 sock.sendall(self._way.wrap(streams.connect(f"m{self._number}", clean_start=is_new)))
                 if not sock.recv(1_000):

@@ -295,4 +295,4 @@ AFTER: dict[str, Stream] = {
         orders_and_reports, will_changes, a_reader_of_the_node,
     )
 }  # fmt: skip
-FRAMES: dict[str, Stream] = {odd_frames.__name__: odd_frames}
+FRAMES: dict[str, Stream] = {odd_frames.__name__: odd_frames, "odd_frames_before_connect": odd_frames}

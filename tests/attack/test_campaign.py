@@ -69,7 +69,7 @@ def test_a_node_that_stops_for_a_moment_is_found_out(tmp_path: Path) -> None:
     assert any("a ping took" in each for each in report.broken)
 
 
-@pytest.mark.serial
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_two_minutes_of_all_streams_on_all_listeners(tmp_path: Path) -> None:
     report = campaign.run(tmp_path, seconds=120.0, seed=1, rate=RATE, bound_bytes=BOUND, say=print)

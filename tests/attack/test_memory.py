@@ -318,33 +318,39 @@ def property_lists(attacker: Attacker) -> None:
 
 ATTACKS: tuple[Callable[[Attacker], None], ...] = (
     large_retained_messages,
-    small_retained_messages,
-    retained_messages_at_qos_1,
     retained_messages_that_grow,
     long_filters,
-    short_filters,
-    filters_of_many_levels,
-    groups,
-    wills,
     wills_of_sessions_that_are_there,
-    sessions,
     queues,
     packets_that_are_never_complete,
     topic_aliases,
-    readers_that_do_not_read,
-    readers_that_do_not_acknowledge,
     retained_messages_for_readers_that_do_not_read,
     sessions_that_come_back_and_do_not_read,
     large_subscribes_of_many,
     pings_behind_large_subscribes,
+    names_that_are_used_up,
+)
+MORE: tuple[Callable[[Attacker], None], ...] = (  # with `make attack`
+    small_retained_messages,
+    retained_messages_at_qos_1,
+    short_filters,
+    filters_of_many_levels,
+    groups,
+    wills,
+    sessions,
+    readers_that_do_not_read,
+    readers_that_do_not_acknowledge,
     questions_whose_answers_are_not_read,
     messages_of_qos_2_that_are_never_released,
-    names_that_are_used_up,
     property_lists,
 )
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "attack",
+    [*ATTACKS, *(pytest.param(each, marks=pytest.mark.long) for each in MORE)],
+    ids=[each.__name__ for each in (*ATTACKS, *MORE)],
+)
 def test_the_bound_holds_and_others_get_on(attack: Callable[[Attacker], None], tmp_path: Path) -> None:
     with Victim(tmp_path, BOUND) as victim, Witness(victim.port) as witness, ExitStack() as stack:
         attack(Attacker(victim.port, stack))

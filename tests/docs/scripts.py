@@ -70,9 +70,15 @@ UNRUN = (
     ),
     Unrun(
         r"README.md|docs/install.md",
-        r"make (check|test|long|bench|docs)\b.*",
+        r"make (check|test|long|bench|docs|attack)\b.*",
         "runs the tests that this is one of, or for long",
         "tests/docs/test_walks.py::test_targets_of_make_exist",
+    ),
+    Unrun(
+        r"docs/papers/backoff.md",
+        r"tidegate lab run e1.1-traffic --quick",
+        "takes long and is typed on docs/lab.md",
+        "tests/docs/test_walks.py::test_a_page_can_be_typed",
     ),
     Unrun(r"docs/install.md", r"apt-get .*", _SYSTEM),
     Unrun(r"docs/install.md", r"man .*", "needs a terminal and a pager"),

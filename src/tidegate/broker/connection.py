@@ -685,8 +685,9 @@ class Connection(asyncio.Protocol):
         session = self.session
         self.set_reading(False)
         self.is_hushed = True
-        if self.more is None:
-            self.more = b""  # what the transport has read already comes here
+        self.more = bytes(self.rest or b"") + (self.more or b"")  # what the transport has read already comes behind it
+        self._forget_partial()
+        self.need = 0
         self.core.write()
         if self.job is not None:
             self.core.long_work.drop(self.job)

@@ -111,7 +111,6 @@ class Core:
         self.connections: set[Connection] = set()
         self.lost: dict[Session, tuple[Connection, str]] = {}  # gone, and not yet cleaned up
         self.door = Doorway(limits.max_half_open, now=self.now)
-        self._bound(limits)
         self.door.has_descriptors = self._has_descriptors
         self._most_sockets = most_sockets()
         self.unfinished = Unfinished(self)
@@ -153,6 +152,7 @@ class Core:
         self._refusal_at = 0.0
         self._tick_due = self.now() + TICK
         self._ticker = loop.call_at(self._tick_due, self._tick)
+        self._bound(limits)
         self.set_flow(flow_settings)
 
     def _make_group(self, name: str, topic_filter: bytes) -> SharedGroup:
@@ -260,10 +260,12 @@ class Core:
             self.long_work.add(self._publish_found(message, search))
         else:
             distribute(self, message, search.route, None)
+            message.forget_forms()
 
     def _publish_found(self, message: Message, search: Search) -> Job:
         yield from search.rest()
         distribute(self, message, search.finish(), None)
+        message.forget_forms()
 
     def find(self, search: Search) -> None:
         """Find the rest in parts, and tell the publishers that wait for it."""
@@ -695,6 +697,8 @@ class Core:
         self.accounts.most_bytes = limits.max_account_bytes if self.has_accounts else inf
         self.door.most = limits.max_half_open
         self.door.most_bytes = min(MOST_BYTES, self.memory.part_bytes)
+        if self.gate is not None:
+            self.gate.bound(self.memory.part_bytes)
 
     def has_account_room(self, user: str | None) -> bool:
         """Whether an account may have one more session."""

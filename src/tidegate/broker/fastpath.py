@@ -107,6 +107,7 @@ def publishes(conn: Connection, data: bytes, pos: int, size: int) -> tuple[int, 
             inflight = target.inflight
             if (
                 target.pending is None
+                and target.unsent is None
                 and len(inflight) < target.quota
                 and (target.queued or target.make_ready())
             ):

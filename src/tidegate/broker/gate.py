@@ -124,6 +124,10 @@ class Gate:
             self._rates.pop(publisher.key, None)
             self.priority.remove(publisher.key)
 
+    def bound(self, most_bytes: int) -> None:
+        """So many bytes may be known of publishers."""
+        self._table.most_bytes = most_bytes
+
     def receive_maximum(self, conn: Connection, usual: int) -> int:
         """What CONNACK grants: less to a client that left under suspicion and comes back."""
         known = self._table.known(conn.session.client_id, conn.username or "") if self.is_active else None

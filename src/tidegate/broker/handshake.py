@@ -447,7 +447,7 @@ class Handshake(asyncio.Protocol):
                 return
         core.door.leave(self)
         session, present = core.open_session(client_id, connect.clean_start)
-        if session.user != verdict.user or session.account is None:
+        if session.user != verdict.user or session.account is core.accounts.nobody:
             session.belong_to(verdict.user)
         session.is_link = listener.is_link
         session.is_operator = listener.is_operator

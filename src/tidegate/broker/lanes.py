@@ -87,19 +87,21 @@ class Lanes:
         has_small = False
         if now > self._short_until:
             self._slice, self.part = SLICE, PART
-        while heap and now - began < self._slice:
-            _, _, arrival, conn = heapq.heappop(heap)
-            core.meter.chunk(now - arrival)
-            is_small = conn.more is None or len(conn.more) <= SMALL
-            if has_small and not is_small:
-                core.write()
-            has_small = is_small
-            conn.serve()
-            now = core.now()
         others = self._others
-        until = core.now() + SLICE
-        while others and core.now() < until:
-            heapq.heappop(others)[2].serve()
+        try:
+            while heap and now - began < self._slice:
+                _, _, arrival, conn = heapq.heappop(heap)
+                core.meter.chunk(now - arrival)
+                is_small = conn.more is None or len(conn.more) <= SMALL
+                if has_small and not is_small:
+                    core.write()
+                has_small = is_small
+                conn.serve()
+                now = core.now()
+            until = core.now() + SLICE
+            while others and core.now() < until:
+                heapq.heappop(others)[2].serve()
+        finally:
+            if heap or others:
+                self._schedule()
         core.flush()
-        if heap or others:
-            self._schedule()

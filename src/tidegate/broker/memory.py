@@ -39,7 +39,8 @@ TRIM_INTERVAL = 1.0  # seconds between two attempts to give memory back while th
 TRIM_SHARE = 0.02  # of the time that they may take: of some GB, one takes a tenth of a second each
 SETTLED = 0.05  # seconds until the memory of closed connections is free
 CACHE_INTERVAL = 5.0  # seconds between two times that caches are emptied
-WORTH = 16_384  # bytes of a connection that are worth closing it
+WORTH = 1_024  # bytes of a connection that are worth closing it
+READ_AHEAD = 16_384  # bytes of a publisher that waits while memory is short
 PART = 16  # of the bound that newcomers, habits of publishers, unfinished and long packets may have, each
 SLICE = 250  # connections looked at in one turn
 
@@ -48,7 +49,8 @@ class Memory:
     """`waiters` are publishers held for want of memory."""
 
     __slots__ = (
-        "_cached_at", "_core", "_is_relieving", "_look_at_kept", "_trim_at", "bound_bytes", "gave_way", "kept_bytes",
+        "_cached_at", "_core", "_is_relieving", "_look_at_kept", "_trim_at", "_trim_seconds",
+        "_trimmed_at", "bound_bytes", "gave_way", "kept_bytes",
         "look_at", "look_at_received", "pressure", "resident_bytes", "waiters",
     )  # fmt: skip
 
@@ -60,7 +62,7 @@ class Memory:
         self.gave_way = 0  # connections
         self.resident_bytes = process_memory_bytes()
         self._look_at_kept = self.look_at = self.look_at_received = 0
-        self._trim_at = self._cached_at = 0.0
+        self._trim_at = self._trimmed_at = self._trim_seconds = self._cached_at = 0.0
         self._is_relieving = False
         self.apply(limits)
 
@@ -87,7 +89,7 @@ class Memory:
     def read_ahead_bytes(self) -> int:
         """That a publisher may have here while it waits."""
         most = self._core.limits.max_held_bytes
-        return min(most, WORTH) if self.share >= HOLD_SHARE else most
+        return min(most, READ_AHEAD) if self.share >= HOLD_SHARE else most
 
     def grew(self, size: int) -> None:
         """So many bytes more, or less, are kept beside queues."""
@@ -112,7 +114,9 @@ class Memory:
         now = core.now()
         if self.pressure and now > self._trim_at:
             give_back_memory()
-            self._trim_at = now + max(TRIM_INTERVAL, (core.now() - now) / TRIM_SHARE)
+            self._trimmed_at = core.now()
+            self._trim_seconds = self._trimmed_at - now
+            self._trim_at = now + max(TRIM_INTERVAL, self._trim_seconds / TRIM_SHARE)
         self.resident_bytes = process_memory_bytes()
         total = core.limits.max_total_queued_bytes
         step = min(self.bound_bytes, total) // 100
@@ -133,7 +137,7 @@ class Memory:
             release(self)
         if self.share >= DROP_SHARE and not self._is_relieving:
             self._is_relieving = True
-            self._step(self._relieve())
+            core.loop.call_soon(self._step, self._relieve())  # not now: whose connection gives way may be at work
 
     def _step(self, work: Iterator[None]) -> None:
         """In turns of its own: long work may be what takes the memory."""
@@ -167,9 +171,11 @@ class Memory:
             if not conn.is_closing:
                 self.gave_way += 1
                 conn.give_way()
-        core.loop.call_later(SETTLED if self.gave_way > before else TRIM_INTERVAL, self._relieved)
+        has_closed = self.gave_way > before
+        core.loop.call_later(SETTLED if has_closed else TRIM_INTERVAL, self._relieved, has_closed)
 
-    def _relieved(self) -> None:
+    def _relieved(self, has_closed: bool) -> None:
         self._is_relieving = False
-        self._trim_at = 0.0
+        if has_closed:
+            self._trim_at = min(self._trim_at, self._trimmed_at + self._trim_seconds / TRIM_SHARE)
         self.look()

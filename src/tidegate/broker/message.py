@@ -97,6 +97,10 @@ class Message:
         same.author = self.author
         return same
 
+    def forget_forms(self) -> None:
+        """It stays for long: what was encoded for those who got it now is made anew for others."""
+        self.q0v4 = self.q0v5 = self.head4 = self.head5 = self.tail5 = None
+
     @property
     def size_bytes(self) -> int:
         """What the message counts for in a queue: its content and a share of the bookkeeping."""

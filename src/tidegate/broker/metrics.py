@@ -76,7 +76,7 @@ GAUGES = {
     "loop_lag": "Seconds the event loop was late at its last tick",
     "load_state": "0 LOW, 1 HIGH, 2 OVERLOAD",
     "load_wait": "Seconds a message that arrives at a random moment waits for its turn",
-    "lanes_waiting": "Publishers whose messages wait for their turn",
+    "lanes_waiting": "Clients whose messages, or other packets, wait for their turn",
     "backoff_held": "Publishers that are held because they are too fast",
     "backoff_known": "Publishers whose habits are known, connected or not",
     "backoff_known_bytes": "Bytes of what is known of them",

@@ -168,6 +168,8 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         if first & 1:
             core.retained.keep(message)
         distribute(core, message, route, session)
+        if first & 1:
+            message.forget_forms()
     if qos:
         matched = route.targets or route.shared
         code = ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS
@@ -322,7 +324,10 @@ def resolve(conn: Connection, topic: bytes) -> Route | None:
             return _for_operators(conn, topic)
         if conn.listener.is_link:
             found = _find(conn, topic)
-            return None if found is None else _remember(conn, topic, core.cluster.route(conn, found.finish()))
+            if found is None:
+                return None
+            wanted = core.cluster.route(conn, found.finish())
+            return _remember(conn, topic, wanted) if found.is_current else wanted
         if topic.startswith(NODE_TOPIC):
             return DENIED
     if topic.startswith((b"$SYS/", b"$share/")) or topic == b"$SYS":

@@ -24,7 +24,7 @@ def kept_size(message: Message) -> int:
 
 
 class Retained:
-    """At most `capacity` messages of `most_bytes`, beside those of the node itself; `now` tells the time for expiry.
+    """At most `capacity` messages beside those of the node itself, and `most_bytes` in all; `now` is for expiry.
 
     One account leaves `account_capacity` of them at most. While memory is short, what comes at QoS 0 is not kept if it
     would take more than is there already; publishers at QoS 1 and 2 wait before it comes to that.

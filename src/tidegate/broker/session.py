@@ -86,6 +86,7 @@ class Session:
         "expiry",
         "expiry_alarm",
         "full_since",
+        "has_had_turn",
         "inbound",
         "inflight",
         "is_full",
@@ -149,6 +150,7 @@ class Session:
         self.inflight: dict[int, Delivery | RawDelivery | Released] = {}
         self.next_pid = 1
         self.quota = 0
+        self.has_had_turn = False  # in which as much was sent as one may
         self.unsent: deque[int] | None = None  # in flight, not yet sent again on this connection
         self.pending: deque[Delivery] | None = None
         self.pending_bytes = 0
@@ -264,7 +266,7 @@ class Session:
             self._deliver_qos0(message, retain, identifiers)
         elif self.durable is not None:
             self._deliver_durable(self.durable, message, qos, retain, identifiers)
-        elif self.conn is None or self.paused or self.pending is not None or not self._has_quota(message):
+        elif self.conn is None or self.paused or self.is_behind or not self._has_quota(message):
             if self.is_full and self.core.drops_for(self) and not _must_arrive(message):
                 self.drop(1)
             else:
@@ -310,7 +312,7 @@ class Session:
         elif (
             self.conn is None
             or self.paused
-            or pending is not None
+            or self.is_behind
             or not self._has_quota(message)
             or packet_identifier(seq) in self.inflight
             or not durable.may_send(qos, seq)
@@ -516,6 +518,11 @@ class Session:
             self.core.became_full(self)
 
     @property
+    def is_behind(self) -> bool:
+        """Whether something older has to be sent first."""
+        return self.pending is not None or self.unsent is not None
+
+    @property
     def queued_messages(self) -> int:
         """QoS 1 and 2 messages that wait, in memory and on disk."""
         count = len(self.pending) if self.pending is not None else 0
@@ -528,7 +535,7 @@ class Session:
 
     def drain(self, most: int = DRAINED) -> None:
         """Send what waits, as far as the socket and the client's quota allow; at most so many of the queue."""
-        if self.conn is None or self.paused:
+        if self.conn is None or self.paused or self.has_had_turn:
             return
         if self.unsent is not None:
             self._resend()
@@ -542,6 +549,15 @@ class Session:
                 durable.load(self)
         elif self.pending is None:
             self.rights_epoch = self.core.rights_epoch
+
+    def _drain_later(self) -> None:
+        """In the next turn, and not before, whatever is acknowledged meanwhile."""
+        self.has_had_turn = True
+        self.core.loop.call_soon(self._drain_on)
+
+    def _drain_on(self) -> None:
+        self.has_had_turn = False
+        self.drain()
 
     def _drain_pending(self, pending: deque[Delivery], most: int) -> None:
         core = self.core
@@ -576,7 +592,7 @@ class Session:
         if withheld:
             self.drop(withheld)
         if pending and (sent == DRAINED or size >= DRAINED_BYTES):
-            core.loop.call_soon(self.drain)
+            self._drain_later()
         if core.memory.waiters is not None:  # publishers wait for memory, and some was freed
             core.loop.call_soon(core.memory.look)
         if self.is_full:
@@ -755,7 +771,7 @@ class Session:
         size = 0
         while unsent:
             if size >= DRAINED_BYTES:
-                self.core.loop.call_soon(self.drain)
+                self._drain_later()
                 return
             pid = unsent[0]
             entry = self.inflight.get(pid)
@@ -791,6 +807,7 @@ class Session:
 
     def detach(self) -> None:
         """The connection is gone; what was on its way at QoS 0 goes with it."""
+        self.take_work()
         self.conn = None
         self.left_at = self.core.now()
         self.queued = self.paused = self.deaf = False

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidegate.net.doorway import site_of
+
 if TYPE_CHECKING:
     from tidegate.broker.connection import Connection
     from tidegate.broker.core import Core
 
-LARGE = 16_384  # bytes; smaller ones are not counted
+LARGE = 1_024  # bytes; smaller ones are not counted
 
 Owner: TypeAlias = tuple[str | None, str]
 
 
 def owner_of(conn: Connection) -> Owner:
-    """Whose fault it is what a connection has here: of a user, or of an address where there are none."""
-    return conn.username, conn.address
+    """Whose fault it is what a connection has here: of a user, or of a site where there are none."""
+    if conn.username is not None:
+        return conn.username, ""
+    return None, conn.address and site_of((conn.address,))
 
 
 class Unfinished:
@@ -40,7 +44,7 @@ class Unfinished:
     def begin(self, conn: Connection, size: int, whole: int) -> None:
         """So many bytes of a packet have come, of at least as many as it has."""
         self._since[conn] = self._core.now()
-        if whole > LARGE:
+        if whole > LARGE and not conn.listener.is_link and not conn.listener.is_operator:
             self._of.setdefault(owner_of(conn), {})[conn] = 0
             self.add(conn, size)
 
@@ -53,7 +57,9 @@ class Unfinished:
         of_owner[conn] += size
         self._sizes[owner] = self._sizes.get(owner, 0) + size
         self.size_bytes += size
-        while size > 0 and self.size_bytes > self._core.memory.part_bytes:
+        # One packet as large as it may be has room whatever the bound is.
+        most = max(self._core.memory.part_bytes, self._core.limits.max_packet_size)
+        while size > 0 and self.size_bytes > most:
             largest = max(self._sizes, key=self._sizes.__getitem__)
             oldest = next(iter(self._of[largest]))
             self._core.memory.gave_way += 1

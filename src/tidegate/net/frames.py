@@ -60,7 +60,7 @@ class FrameReader:
     """
 
     __slots__ = (
-        "_needed", "_other", "_tail", "_whole_binary", "has_more", "is_in_message", "is_one_by_one",
+        "_needed", "_other", "_tail", "_whole_binary", "has_more", "is_in_message", "is_new",
         "max_frame_bytes",
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ class FrameReader:
         self._tail = bytearray()
         self._needed = 0
         self.is_in_message = False
-        self.is_one_by_one = False  # the rest of a chunk waits for the next `feed`
+        self.is_new = False  # a frame over the limit waits for what comes of the payload before it
         self.has_more = False  # that can be read without another byte
 
     @property
@@ -109,6 +109,9 @@ class FrameReader:
                 self._needed = end - position
                 self._tail += data[position:]
                 break
+            if not start and payload and self.is_new:
+                self._keep(data, position)
+                break
             second = data[position + 1]
             if (data[position], second >= 0x80) == self._whole_binary and not self.is_in_message and start:
                 body = data[start:end]
@@ -119,12 +122,16 @@ class FrameReader:
                 left -= OTHER_COST
             left -= 1
             position = end
-            if (left <= 0 and position < size) or (self.is_one_by_one and payload):
-                self._needed = 0
-                self._tail += data[position:]
-                self.has_more = left <= 0
+            if left <= 0 and position < size:
+                self._keep(data, position)
+                self.has_more = True
                 break
         return payload
+
+    def _keep(self, data: bytes, position: int) -> None:
+        """What is left is looked at again with the next `feed`, whatever comes then."""
+        self._needed = 0
+        self._tail += data[position:]
 
     def _find_end(self, data: bytes, position: int, size: int) -> tuple[int, int]:
         """Where the frame ends (past `size`: at least up to there is needed) and where its body starts.

@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import SEND_EOF, Protocol, State
@@ -28,6 +31,49 @@ from tidegate.net.frames import MAX_SENT_FRAME_BYTES, FrameReader, binary_frames
 # better. Warnings still come through, and raising this logger's level brings the rest back.
 library_log = logging.getLogger("tidegate.net.websocket.library")
 library_log.setLevel(logging.WARNING)
+
+
+SLICE = 0.001  # seconds of a turn of the loop for all links together that have more
+
+
+class _Turns:
+    """Links of one loop that have more than a turn had time for, one after the other."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._call_soon = loop.call_soon
+        self._links: deque[WebSocketLink] = deque()
+        self._is_scheduled = False
+
+    def add(self, link: WebSocketLink) -> None:
+        self._links.append(link)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._links and not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        until = monotonic() + SLICE
+        try:
+            for _ in range(len(self._links)):
+                self._links.popleft().go_on()  # which may add itself again
+                if monotonic() >= until:
+                    break
+        finally:
+            self._schedule()
+
+
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+
+
+def _turns() -> _Turns:
+    loop = asyncio.get_running_loop()
+    found = _TURNS.get(loop)
+    if found is None:
+        found = _TURNS[loop] = _Turns(loop)
+    return found
 
 
 _NOBODY = asyncio.Protocol()  # the inner protocol of a link that is gone
@@ -172,7 +218,7 @@ class WebSocketLink(asyncio.Protocol):
             self.outer.pause_reading()
             if is_wanted and not self._goes_on:
                 self._goes_on = True
-                asyncio.get_running_loop().call_soon(self._go_on)
+                _turns().add(self)
         elif is_wanted:
             self.outer.resume_reading()
         else:
@@ -182,7 +228,8 @@ class WebSocketLink(asyncio.Protocol):
     def _has_more(self) -> bool:
         return self._reader.has_more and not self._is_deaf
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """With what a turn had no time for."""
         self._goes_on = False
         if self._has_more and (self.is_read or self._is_closing):
             self.data_received(b"")

@@ -85,7 +85,7 @@ class WebSocketServer(WebSocketLink):
             is_client=False,
         )
         self._door = Doorway() if door is None else door
-        self._is_new = self._reader.is_one_by_one = first < options.max_frame_bytes
+        self._is_new = self._reader.is_new = first < options.max_frame_bytes
         self._inner_factory = inner_factory
         self._options = options
         self._upgrades = Upgrades() if upgrades is None else upgrades
@@ -114,11 +114,9 @@ class WebSocketServer(WebSocketLink):
         super().connection_lost(exc)
 
     def _newcomer_received(self, data: bytes) -> None:
-        """Frame by frame: by the first it may become a client, who may send larger ones."""
+        """By the first frame it may become a client, who may send larger ones: those are looked at once more."""
         super().data_received(data)
-        before = 0
-        while not self._is_deaf and not self._reader.has_more and self._reader.held_bytes not in (0, before):
-            before = self._reader.held_bytes
+        if not self._is_new and not self._is_deaf and not self._reader.has_more and self._reader.held_bytes:
             super().data_received(b"")
         if self._is_new:
             self._door.hold(cast(Newcomer, self.inner), self._reader.held_bytes, is_framed=True)
@@ -126,7 +124,7 @@ class WebSocketServer(WebSocketLink):
     def handed_on(self) -> None:
         """What was a newcomer is a client."""
         if self._is_new:
-            self._is_new = self._reader.is_one_by_one = False
+            self._is_new = self._reader.is_new = False
             self._reader.max_frame_bytes = self.frames.max_fragment_size = self._options.max_frame_bytes
 
     def _request_received(self, data: bytes) -> None:

@@ -48,8 +48,8 @@ class IdentityTable:
     """
 
     __slots__ = (
-        "_capacity", "_known", "_known_bytes", "_left", "_left_bytes", "_left_count", "_memory", "_most_bytes",
-        "_policy",
+        "_capacity", "_known", "_known_bytes", "_left", "_left_bytes", "_left_count", "_memory", "_policy",
+        "most_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +65,7 @@ class IdentityTable:
         self._policy = policy
         self._capacity = capacity
         self._memory = memory
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._known: OrderedDict[Identity, _Known] = OrderedDict()
         self._left: OrderedDict[str, list[tuple[float, Identity, Publisher]]] = OrderedDict()
         self._known_bytes = self._left_bytes = self._left_count = 0
@@ -95,7 +95,7 @@ class IdentityTable:
             self._policy.join(publisher)
         self._known[identity] = _Known(publisher, 1)
         self._known_bytes += _size(identity)
-        if len(self._known) > self._capacity or self._known_bytes > self._most_bytes:
+        if len(self._known) > self._capacity or self._known_bytes > self.most_bytes:
             self._evict()
         return publisher
 
@@ -126,7 +126,7 @@ class IdentityTable:
         self._left[address] = after
         self._count_left(after, 1)
         self._count_left(before, -1)
-        while self._left_count > self._capacity or self._left_bytes > self._most_bytes:
+        while self._left_count > self._capacity or self._left_bytes > self.most_bytes:
             self._count_left(self._left.popitem(last=False)[1], -1)
 
     def _take(self, address: str, now: float) -> Publisher | None:
@@ -150,7 +150,7 @@ class IdentityTable:
             identity, oldest = self._known.popitem(last=False)
             if oldest.connections <= 0:
                 self._known_bytes -= _size(identity)
-                if self._known_bytes <= self._most_bytes:
+                if self._known_bytes <= self.most_bytes:
                     return
             else:
                 self._known[identity] = oldest
