@@ -34,6 +34,7 @@ def test_no_metric_on_the_page_is_made_up() -> None:
     known |= OF_A_CLUSTER
     known |= {"tidegate_closes_total", "tidegate_node", "tidegate_policy", "tidegate_publishers"}
     known |= {"tidegate_publisher_rate", "tidegate_publisher_trained_rate"}
+    known |= {"tidegate_account_work_rate", "tidegate_account_kept_bytes"}
     assert set(re.findall(r"tidegate_\w+", PAGE)) - known == set()
 
 
@@ -42,6 +43,6 @@ def test_every_order_and_every_field_that_top_reads_is_on_the_page() -> None:
     assert f"--view {'|'.join(View)}" in PAGE
     renamed = {"class_name": "class", "is_connected": "connected", "messages": "queued_messages"}
     renamed |= {"size_bytes": "queued_bytes"}
-    for row in (topics.Publisher, topics.Queue, topics.SharedGroup, topics.GroupMember):
+    for row in (topics.Publisher, topics.Queue, topics.SharedGroup, topics.GroupMember, topics.Account):
         for field in dataclasses.fields(row):
             assert f"`{renamed.get(field.name, field.name)}`" in PAGE
