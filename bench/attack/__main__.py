@@ -27,9 +27,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of all choices; the same seed sends the same streams")
     parser.add_argument("--rate", type=float, default=10e6, help="bytes a second of all attackers together")
     parser.add_argument("--memory", type=int, default=400_000_000, help="memory bound of the node, bytes")
-    parser.add_argument(
-        "--only", action="append", default=[], choices=sorted({**streams.BEFORE, **streams.AFTER, **streams.FRAMES})
-    )
+    parser.add_argument("--only", action="append", default=[], choices=sorted(streams.ALL))
     parser.add_argument(
         "--stall", type=float, default=0.0, help="the control: stop the node once for so many seconds; must fail"
     )

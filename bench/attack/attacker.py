@@ -68,10 +68,10 @@ class Line:
             return
         self._again_at = time.monotonic() + AGAIN
         name = self._orders.stream
-        make = {**streams.BEFORE, **streams.AFTER, **streams.FRAMES}[name]
+        make = streams.ALL[name]
         try:
             sock = self._way.dial(self._number)
-            if name not in streams.BEFORE and name != "odd_frames_before_connect":
+            if name not in streams.NEWCOMERS:
                 is_new = self._orders.seed % 2 == 0  # else with all that earlier attacks left in its session
                 sock.sendall(self._way.wrap(streams.connect(f"m{self._number}", clean_start=is_new)))
                 if not sock.recv(1_000):

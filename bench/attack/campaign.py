@@ -13,14 +13,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from bench.attack import attacker, streams
 from bench.attack.attacker import Orders
-from bench.attack.victim import Victim
+from bench.attack.victim import KINDS, WEBSOCKETS, Victim
 from bench.attack.witness import Witness
 from tidegate.accounts.passwords import hash_password
 from tidegate.mqtt import Property, Publish
@@ -166,22 +165,19 @@ def _visit(victim: Victim, report: Report, when: str) -> None:
 def plan(seed: int) -> Iterator[tuple[str, str, int, bool, int]]:
     """Streams, ways, numbers of connections, whether answers are read, and a seed: every stream before any again."""
     chance = random.Random(seed)
-    ways = ("tcp", "tls", "ws", "wss", "unix", "proxied")
     while True:
-        names = [*streams.BEFORE, *streams.AFTER, *streams.FRAMES]
+        names = list(streams.ALL)
         chance.shuffle(names)
         for name in names:
-            way = chance.choice(ways[2:4] if name in streams.FRAMES else ways)
+            way = chance.choice(WEBSOCKETS if name in streams.FRAMES else KINDS)
             yield name, way, chance.choice(CONNECTIONS), chance.random() < 0.9, chance.randrange(1 << 30)
 
 
-@contextmanager
-def _stopped(victim: Victim, seconds: float) -> Iterator[None]:
+def _stop_for(victim: Victim, seconds: float) -> None:
     """The control: a node that does nothing for a while."""
     os.kill(victim.pid, signal.SIGSTOP)
     time.sleep(seconds)
     os.kill(victim.pid, signal.SIGCONT)
-    yield
 
 
 def run(
@@ -243,8 +239,8 @@ def _rounds(
         )
         report.rounds.append(each)
         if stall:
-            with _stopped(victim, stall):
-                stall = 0.0
+            _stop_for(victim, stall)
+            stall = 0.0
         done = attacker.run(
             Orders(
                 way=asdict(victim.ways[way]) | {"path": str(victim.ways[way].path or "")},

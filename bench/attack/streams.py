@@ -295,4 +295,6 @@ AFTER: dict[str, Stream] = {
         orders_and_reports, will_changes, a_reader_of_the_node,
     )
 }  # fmt: skip
-FRAMES: dict[str, Stream] = {odd_frames.__name__: odd_frames, "odd_frames_before_connect": odd_frames}
+FRAMES: dict[str, Stream] = {"odd_frames": odd_frames, "odd_frames_before_connect": odd_frames}
+NEWCOMERS = frozenset(BEFORE) | {"odd_frames_before_connect"}  # who have not said CONNECT
+ALL: dict[str, Stream] = {**BEFORE, **AFTER, **FRAMES}

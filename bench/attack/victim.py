@@ -12,6 +12,7 @@ from tidegate.testing.raw import RawClient
 
 PATIENCE = 10.0  # seconds the operator waits for an answer
 KINDS = ("tcp", "tls", "ws", "wss", "unix", "proxied")
+WEBSOCKETS = ("ws", "wss")
 
 
 class Victim(BrokerProcess):

@@ -38,7 +38,7 @@ log = logging.getLogger("tidegate.node")
 WILDCARDS = ("0.0.0.0", "::")
 FALLBACK_PORTS = 50  # how many ports after the usual one are tried
 # Young objects are messages and die soon; to walk every session for cycles among them is wasted. The middle run is the
-# longest one: over 100 000 objects, about 10 ms.
+# longest one: over 100 000 objects.
 GC_THRESHOLDS = (20_000, 5, 10_000)
 
 

@@ -13,7 +13,6 @@ from bench.attack.victim import KINDS
 
 BOUND = 400_000_000
 RATE = 10_000_000
-ALL = {**streams.BEFORE, **streams.AFTER, **streams.FRAMES}
 
 
 def _report(**changes: float) -> Report:
@@ -54,9 +53,9 @@ def test_each_promise_that_is_broken_is_named(pings: list[float], changes: dict[
 
 
 def test_every_stream_is_sent_before_any_is_sent_again_and_a_seed_says_how() -> None:
-    begun = list(islice(plan(7), len(ALL)))
-    assert {name for name, *_ in begun} == set(ALL)
-    assert begun == list(islice(plan(7), len(ALL))) != list(islice(plan(8), len(ALL)))
+    begun = list(islice(plan(7), len(streams.ALL)))
+    assert {name for name, *_ in begun} == set(streams.ALL)
+    assert begun == list(islice(plan(7), len(streams.ALL))) != list(islice(plan(8), len(streams.ALL)))
     assert {way for _, way, *_ in islice(plan(7), 300)} == set(KINDS)
 
 
@@ -75,5 +74,5 @@ def test_two_minutes_of_all_streams_on_all_listeners(tmp_path: Path) -> None:
     report = campaign.run(tmp_path, seconds=120.0, seed=1, rate=RATE, bound_bytes=BOUND, say=print)
     print(campaign.table(report))
     assert report.broken == []
-    assert {each.stream for each in report.rounds} == set(ALL)
+    assert {each.stream for each in report.rounds} == set(streams.ALL)
     assert sum(each.sent_bytes for each in report.rounds) > 200_000_000

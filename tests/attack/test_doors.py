@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.attack.wires import UPGRADE
 from tests.attack.conftest import RIGHTS, StartNode, Until, login, write_accounts
 from tidegate.accounts.passwords import hash_password
 from tidegate.mqtt import Connect, Publish, ReasonCode, encode_packet
@@ -25,10 +26,6 @@ from tidegate.testing.raw import RawClient
 
 PLACES = 40
 ELSEWHERE = "127.0.0.9"  # another address of this machine
-UPGRADE = (
-    b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n"
-)
 HEADER = b"PROXY TCP4 192.0.2.7 192.0.2.1 %d 1883\r\n"
 KINDS = ["tcp", "tls", "ws", "ws upgraded", "proxy", "proxy introduced"]
 

@@ -15,6 +15,7 @@ from bench.attack.victim import Victim
 from bench.attack.witness import Witness
 from tests.attack.conftest import Dial, Until
 from tests.crash.process import stalled_disk
+from tests.resilience.support import wait_metric
 from tidegate.mqtt import (
     Connect,
     Packet,
@@ -379,8 +380,7 @@ def test_after_a_restart_with_more_than_the_bound_those_with_a_session_and_the_o
         assert sock is not None
         for number in range(count):
             attacker.send(sock, _retained(f"t/{number}", 60_000, qos=1))
-        while victim.metrics()["retained"] < count:
-            time.sleep(0.05)
+        wait_metric(victim, "retained", lambda kept: kept >= count)
         with victim.operator() as operator:
             operator.publish("t/last", b"x", qos=1, retain=True)
     with Victim(tmp_path, bound, data=data) as victim, ExitStack() as stack:
@@ -393,8 +393,7 @@ def test_after_a_restart_with_more_than_the_bound_those_with_a_session_and_the_o
             assert operator.take(Publish).payload == b"x"
             for number in range(count):
                 operator.publish(f"t/{number}", b"", qos=1, retain=True)
-        while victim.metrics()["memory_pressure"]:
-            time.sleep(0.05)
+        wait_metric(victim, "memory_pressure", lambda step: not step)
         assert attacker.connect("stranger") is not None
 
 

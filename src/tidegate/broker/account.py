@@ -43,9 +43,6 @@ class AccountTable:
     def __iter__(self) -> Iterator[Account]:
         return iter(list(self._accounts.values()))
 
-    def __len__(self) -> int:
-        return len(self._accounts)
-
     def find(self, user: str | None) -> Account:
         """Its account; one that is not kept if it has nothing here."""
         return self._accounts.get(user) or Account(user)

@@ -260,12 +260,10 @@ class Core:
             self.long_work.add(self._publish_found(message, search))
         else:
             distribute(self, message, search.route, None)
-            message.forget_forms()
 
     def _publish_found(self, message: Message, search: Search) -> Job:
         yield from search.rest()
         distribute(self, message, search.finish(), None)
-        message.forget_forms()
 
     def find(self, search: Search) -> None:
         """Find the rest in parts, and tell the publishers that wait for it."""

@@ -429,7 +429,8 @@ class Handshake(asyncio.Protocol):
             self._refuse(code)
             return
         known = core.sessions.get(client_id)
-        objection = self._objection(client_id, known, verdict.user)
+        will = _will(connect)
+        objection = self._objection(client_id, known, verdict.user, will)
         if objection is not None:
             self._refuse(*objection)
             return
@@ -465,7 +466,6 @@ class Handshake(asyncio.Protocol):
             session.expiry = 0 if is_brief else core.features.persistent_session_expiry
         if verdict.expires is not None:
             conn.expires_at(verdict.expires)
-        will = _will(connect)
         if will is not None:
             will.message.publisher = session.client_id
             will.message.author = conn.author_of(will.message.topic)
@@ -514,7 +514,9 @@ class Handshake(asyncio.Protocol):
             core.counters.bytes_received -= len(self._buffer)  # they are counted again there
             conn.data_received(self._buffer)
 
-    def _objection(self, client_id: str, known: Session | None, user: str | None) -> tuple[ReasonCode, str] | None:
+    def _objection(
+        self, client_id: str, known: Session | None, user: str | None, will: Will | None
+    ) -> tuple[ReasonCode, str] | None:
         """Why the user cannot have a session of this name, if so."""
         core = self.core
         assert self._connect is not None
@@ -530,12 +532,14 @@ class Handshake(asyncio.Protocol):
             return ReasonCode.QUOTA_EXCEEDED, CROWDED
         if known is not None and _is_foreign(known, user) and may_be_named(known.user, client_id):
             return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN
-        return self._too_much(self._connect, known)
+        return self._too_much(self._connect, known, will)
 
-    def _too_much(self, connect: Connect, known: Session | None) -> tuple[ReasonCode, str] | None:
+    def _too_much(
+        self, connect: Connect, known: Session | None, will: Will | None
+    ) -> tuple[ReasonCode, str] | None:
         """Why the node cannot keep what this CONNECT asks it to keep, if so."""
         core = self.core
-        size = will_bytes(_will(connect))
+        size = will_bytes(will)
         if size > core.limits.max_session_bytes:
             return ReasonCode.QUOTA_EXCEEDED, "the will is too large"
         growth = size - (will_bytes(known.will) if known is not None else 0)

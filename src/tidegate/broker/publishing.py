@@ -168,8 +168,6 @@ def on_publish(conn: Connection, data: bytes, pos: int, first: int, body: int, e
         if first & 1:
             core.retained.keep(message)
         distribute(core, message, route, session)
-        if first & 1:
-            message.forget_forms()
     if qos:
         matched = route.targets or route.shared
         code = ReasonCode.SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS
@@ -492,6 +490,8 @@ def distribute(core: Core, message: Message, route: Route, sender: Session | Non
                 message.retain and chosen.retain_as_published,
                 chosen.tag,
             )
+    if message.retain:
+        message.forget_forms()
 
 
 def _deliver_target(message: Message, target: Target, sender: Session | None) -> None:
